@@ -1,0 +1,1 @@
+"""Binding: names, types, coercions and time attributes. Syntax trees go in, typed `planner.ir` expressions come out."""

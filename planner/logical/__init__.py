@@ -1,0 +1,1 @@
+"""The relational tree: frozen nodes, the builder from queries, and the rewrite rules."""

@@ -1,0 +1,1 @@
+"""Logical plan → operators → chains → JobGraph, with parallelism, exchanges and stable uids."""

@@ -1,0 +1,1 @@
+"""Derived stream properties of a logical plan: changelog mode, upsert keys, emission, watermarks, state bound."""
