@@ -1,7 +1,6 @@
-"""SQL text → JobGraph. Pure: no I/O, clock, threads or randomness.
+"""SQL text to JobGraph: pure functions, no clock and no I/O.
 
-Start reading at `api.py`. The phases, each meeting the next in plain data: `sql` (split, parse, closed union of
-statements) → `analysis` (names, types, time attributes → typed IR) → `logical` (frozen tree and rewrite rules) →
-`streaming` (changelog mode, upsert keys, emission, watermarks, state bound) → `physical` (operators, chains,
-JobGraph). What leaves the planner is defined in `ir`.
+`api` is the place to start reading. `sql` splits and parses, `analysis` binds names and types, `logical` and
+`streaming` hold the tree and its changelog and watermark properties, `physical` builds the JobGraph. What leaves
+the planner is the plain frozen data of `planner.ir`. Runtime, connectors and server are unknown here.
 """

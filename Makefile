@@ -1,0 +1,62 @@
+# Every task of the project is a target here; all of them but `install` and `clean` run inside .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help install lock lint test demo demo-kafka bench chaos fuzz clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## Build .venv from the locked requirements and install the project into it
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "[1/3] virtual environment in $(VENV)"
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@echo "[2/3] locked requirements (some 250 MB the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@echo "[3/3] headrace itself, editable"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+	@echo "done: $(BIN)/headrace"
+
+lock: install ## Write requirements/*.txt again from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --python $(BIN)/python pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --python $(BIN)/python --group dev pyproject.toml -o requirements/dev.txt
+
+lint: install ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint ## Everything: lint, types, import law, all tests with a real Kafka
+	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(PYTEST_ARGS)
+
+demo: install ## A standalone cluster, a live windowed query over the built-in nexmark source
+	@$(BIN)/python -m server.demo nexmark
+
+demo-kafka: install ## Kafka to Kafka exactly once, with a TaskManager killed half way
+	@$(BIN)/python -m tests.support.kafka -- $(BIN)/python -m server.demo kafka
+
+bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of the libraries
+	@$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
+
+chaos: install ## The long crash runs (kill -9 of every kind of process, full size)
+	$(BIN)/python -m pytest -m chaos --timeout 3600 $(PYTEST_ARGS)
+
+fuzz: install ## The long random runs
+	$(BIN)/python -m pytest -m fuzz --timeout 3600 $(PYTEST_ARGS)
+
+clean: ## Remove caches and build products (not .venv)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,96 @@
+"""The wheel, the locked requirements and the container files say what they should."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.architecture.tree import PACKAGES, ROOT
+
+LOCKS = ("requirements/runtime.txt", "requirements/dev.txt")
+ROLES = {"standalone", "jobmanager", "taskmanager", "sql"}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_file_has_a_hash_and_no_host_is_named(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    entries = re.findall(r"^[a-z0-9].*?(?=^[a-z0-9]|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert entries
+    assert [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+    assert [line for line in text.splitlines() if "://" in line or re.match(r"--|-[a-z]", line)] == []
+
+
+def test_the_lock_covers_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"]
+    locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / LOCKS[0]).read_text(), re.MULTILINE))
+    assert {re.split(r"[<>=!~]", name)[0].lower() for name in wanted} <= locked
+
+
+def test_the_wheel_holds_the_four_packages_and_the_console_script(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        tops = {name.split("/")[0] for name in names}
+        (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
+        assert "headrace = server.__main__:main" in archive.read(entry_points).decode()
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
+
+
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def headrace_commands() -> dict[str, list[str]]:
+    return {
+        name: service["command"]
+        for name, service in compose()["services"].items()
+        if service["image"].startswith("headrace")
+    }
+
+
+def test_compose_runs_real_roles_and_refers_to_what_it_defines() -> None:
+    document = compose()
+    services, volumes = document["services"], set(document["volumes"])
+    assert {command[0] for command in headrace_commands().values()} <= ROLES
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services), name
+        named = {mount.split(":")[0] for mount in service.get("volumes", [])}
+        assert {volume for volume in named if not volume.startswith((".", "/"))} <= volumes, name
+        for other, condition in service.get("depends_on", {}).items():
+            if condition["condition"] == "service_healthy":
+                assert "healthcheck" in services[other], f"{name} waits for the health of {other}"
+    assert "ports" not in services["taskmanager"], "a fixed host port would stop taskmanager from scaling"
+    assert "container_name" not in services["taskmanager"]
+
+
+def test_compose_publishes_on_loopback_only() -> None:
+    published = [port for service in compose()["services"].values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_image_runs_headrace_without_root() -> None:
+    lines = (ROOT / "docker" / "Dockerfile").read_text().splitlines()
+    instructions = [line.split(maxsplit=1) for line in lines if line and not line.startswith(("#", " "))]
+    final = instructions[max(i for i, words in enumerate(instructions) if words[0] == "FROM") :]
+    assert [words[1] for words in final if words[0] == "USER"] == ["headrace"]
+    assert ["ENTRYPOINT", '["headrace"]'] in final
+    copied = [words[1].split()[:-1] for words in instructions if words[0] == "COPY"]
+    sources = [source for group in copied for source in group if not group[0].startswith("--from")]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
