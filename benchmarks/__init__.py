@@ -1,0 +1,1 @@
+"""Benchmarks of whole pipelines and of single steps; `make bench` runs the former."""
