@@ -1,0 +1,309 @@
+"""The protocols between Headrace and the outside world. The runtime and the server know connectors only by these.
+
+A connector answers for a table (identifier, columns, WITH options) as a source, a sink or both. Construction from a
+`TableDefinition` validates options and must not connect to anything nor load a heavy client library; enumerators,
+readers and writers do. Everything that must survive a crash (`SplitState`, `Committable`) is plain frozen data from
+which a fresh process can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from planner.ir.types import DataType, Field
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class MetadataField(msgspec.Struct, frozen=True):
+    """A metadata column of a table: column name, the connector's key (e.g. `offset`), declared type."""
+
+    name: str
+    key: str
+    type: DataType
+
+
+class TableDefinition(msgspec.Struct, frozen=True):
+    """What a connector knows of a table. `columns` are the physical columns in order."""
+
+    identifier: str
+    options: dict[str, str]
+    columns: tuple[Field, ...]
+    primary_key: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------- sources
+
+
+class Split(msgspec.Struct, frozen=True):
+    """A part of a source that one reader reads in order (a Kafka partition, a file, one generator).
+
+    `id` is unique and stable within the source; `data` is the connector's own description, start position and, when
+    bounded, end position included, so that reading it again from the start gives the same rows."""
+
+    id: str
+    data: bytes
+
+
+class SplitState(msgspec.Struct, frozen=True):
+    """A split and how far it was read. `position` None = from the split's start; `counters` are exact counts that
+    are part of state (e.g. `numRecordsSkipped`); `watermark_ms` is the running maximum of the split's event time
+    and is kept by the source operator, not by the connector."""
+
+    split: Split
+    position: bytes | None = None
+    done: bool = False
+    counters: dict[str, int] = {}
+    watermark_ms: int | None = None
+
+
+class SplitBatch(msgspec.Struct, frozen=True):
+    """Rows read from one split, in order. Columns: the reader's scan columns, then its metadata columns, named
+    c0, c1, …. `done`: this split has ended (bounded end reached); its batch may be empty."""
+
+    split_id: str
+    batch: pa.RecordBatch
+    done: bool = False
+
+
+class SplitEnumerator(Protocol):
+    """Finds the splits of a source. Runs in the JobManager on a helper thread."""
+
+    @property
+    def discovery_interval_ms(self) -> int:
+        """How often to look for new splits; 0 = only once."""
+
+    def discover(self, known: frozenset[str]) -> list[Split]:
+        """Splits not in `known`. At the first call of a job `known` is empty: start positions follow the start-up
+        mode; later new splits start at their beginning. Raises ConnectorError."""
+
+    def close(self) -> None: ...
+
+
+class ReaderContext(msgspec.Struct, frozen=True):
+    """What a reader is asked for. `scan_columns` index the table's physical columns (only these are decoded)."""
+
+    subtask_index: int
+    parallelism: int
+    scan_columns: tuple[int, ...]
+    metadata_columns: tuple[MetadataField, ...]
+    local_time_zone: str
+    rows_max: int = 8192
+    bytes_max: int = 2_000_000
+
+
+class SourceReader(Protocol):
+    """Reads the splits it was given; used by one thread."""
+
+    def add_splits(self, splits: list[SplitState]) -> None:
+        """Take over splits, from their recorded positions. `done` ones are ignored."""
+
+    def poll(self, timeout_ms: int) -> list[SplitBatch]:
+        """What is there now, at most about `rows_max` rows / `bytes_max` bytes in all; waits up to `timeout_ms` if
+        nothing is. Raises RecordError for a record that cannot be decoded, ConnectorError otherwise."""
+
+    def snapshot(self) -> list[SplitState]:
+        """Every split ever added with the position after the last row returned by `poll` (done ones included)."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, states: list[SplitState]) -> None:
+        """The checkpoint with these positions is committed: group offsets may be published."""
+
+    def gauges(self) -> Mapping[str, float]:
+        """E.g. `pendingRecords`, `currentFetchEventTimeLag`."""
+
+    def close(self) -> None: ...
+
+
+class SourceConnector(Protocol):
+    """A table seen as a source."""
+
+    @property
+    def bounded(self) -> bool: ...
+
+    @property
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """Readable metadata keys and their types."""
+
+    def enumerator(self) -> SplitEnumerator: ...
+
+    def reader(self, context: ReaderContext) -> SourceReader: ...
+
+
+# ------------------------------------------------------------------------------------------------------ sinks
+
+
+class Committable(msgspec.Struct, frozen=True):
+    """One sealed epoch of one sink subtask: the pre-commit that travels in the checkpoint.
+
+    `owner` is the subtask that wrote it (its transactional id commits it, also after a rescale); `incarnation` is
+    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is."""
+
+    owner: int
+    checkpoint_id: int
+    incarnation: str
+    data: bytes
+    record_count: int
+    byte_size: int
+
+
+class OwnerState(msgspec.Struct, frozen=True):
+    """What recovery must resolve for one owner. `floor` is the highest checkpoint id whose commit was acknowledged
+    (0 = none): a marker below it means the marker was lost, and the sink fails closed."""
+
+    owner: int
+    pending: tuple[Committable, ...] = ()
+    floor: int = 0
+
+
+class SinkContext(msgspec.Struct, frozen=True):
+    """What a writer is given. `namespace` names transactional ids and the marker topic; `epoch_directory` is where
+    write-ahead files go (part of the checkpoint store); `attempt` is unique per attempt and part of file names."""
+
+    subtask_index: int
+    parallelism: int
+    namespace: str
+    incarnation: str
+    attempt: str
+    epoch_directory: str
+    restored_checkpoint_id: int
+    metadata_columns: tuple[MetadataField, ...]
+    local_time_zone: str
+
+
+class SinkWriter(Protocol):
+    """Writes one subtask's rows. `write` and `prepare_commit` are called by the task thread; `recover` before the
+    first write; `commit` by the subtask's commit thread, one at a time, concurrently with `write`."""
+
+    def recover(self, owners: list[OwnerState]) -> dict[int, int]:
+        """Fence and resolve each owner's pending epochs (own owner first); return the marker's checkpoint id per
+        owner. Sources have not started. Sinks that commit nothing return {}."""
+
+    def write(self, batch: pa.RecordBatch, row_kinds: pa.Array | None) -> None:
+        """Columns are the physical columns, then the metadata columns. `row_kinds` is int8 (0 +I, 1 -U, 2 +U, 3 -D)
+        or None when every row is an insert. Raises ConnectorError when the sink's hard limit is reached."""
+
+    def prepare_commit(self, checkpoint_id: int) -> tuple[Committable, ...]:
+        """At the barrier: exactly-once seals the epoch and returns every epoch whose commit has not been
+        acknowledged, oldest first; at-least-once flushes (raising on any failed delivery) and returns ()."""
+
+    def commit(self, checkpoint_id: int) -> None:
+        """The manifest of `checkpoint_id` is durable: make all epochs up to it visible. Idempotent. Any doubt about
+        the outcome raises ConnectorError(retry=True): the attempt ends and recovery decides by the marker."""
+
+    def checkpoint_wanted(self) -> bool:
+        """True when the epoch passed the soft limit and a checkpoint should be triggered early."""
+
+    def gauges(self) -> Mapping[str, float]: ...
+
+    def close(self) -> None:
+        """Release clients without committing anything."""
+
+
+class SinkConnector(Protocol):
+    """A table seen as a sink."""
+
+    @property
+    def delivery_guarantee(self) -> str:
+        """`none`, `at-least-once` or `exactly-once`."""
+
+    @property
+    def committing(self) -> bool:
+        """True when commit is part of a checkpoint (exactly-once)."""
+
+    @property
+    def transactional_id_prefix(self) -> str | None:
+        """The user's prefix, if given: it names the namespace at the first start."""
+
+    @property
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """Writable metadata keys and their types."""
+
+    def prepare(self, namespace: str) -> None:
+        """Before deployment, in the JobManager: check the target and create what the protocol needs."""
+
+    def fence(self, namespace: str, owner_count: int) -> None:
+        """In the JobManager, when a job is cancelled: end every open transaction of the namespace's ids."""
+
+    def writer(self, context: SinkContext) -> SinkWriter: ...
+
+
+# ----------------------------------------------------------------------------------------- connectors, formats
+
+
+class Connector(Protocol):
+    """One kind of outside system, found by the `connector` option."""
+
+    @property
+    def name(self) -> str: ...
+
+    def source(self, table: TableDefinition) -> SourceConnector:
+        """Validate the options for reading. Raises OptionError (unknown, missing, malformed, or not a source)."""
+
+    def sink(self, table: TableDefinition) -> SinkConnector:
+        """Validate the options for writing. Raises OptionError."""
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """A run of encoded messages in one buffer. Message i is `data[offsets[i] : offsets[i + 1] - 1]` and is followed
+    by one newline byte, so `offsets` has n + 1 entries and the buffer is newline-joined. `describe(i)` names the
+    message in errors, e.g. `topic orders, partition 3, offset 17`."""
+
+    data: memoryview
+    offsets: Int64Array
+    describe: Callable[[int], str]
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    def value(self, index: int) -> bytes:
+        """One message's bytes."""
+        return bytes(self.data[self.offsets[index] : self.offsets[index + 1] - 1])
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """Rows of a run of messages. `kept` maps row to message index (None: row i is message i); `skipped` counts the
+    messages left out because the format ignores parse errors."""
+
+    batch: pa.RecordBatch
+    kept: Int64Array | None = None
+    skipped: int = 0
+
+
+class Decoder(Protocol):
+    """Bytes to rows for a fixed set of columns (c0, c1, …)."""
+
+    def decode(self, messages: Messages) -> Decoded:
+        """Each message is proven to be exactly one row. Raises RecordError naming the message and field."""
+
+
+class Encoder(Protocol):
+    """Rows to bytes."""
+
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """One encoded value per row, never NULL. Raises RecordError for a value the format cannot write."""
+
+
+class Format(Protocol):
+    """A way to write rows as bytes, found by the `format` option; `options` are those of its own prefix, e.g.
+    `json.ignore-parse-errors` arrives as `ignore-parse-errors`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def option_names(self) -> frozenset[str]:
+        """Option names without the format's prefix (a connector accepts `<format>.<name>`)."""
+
+    def decoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> Decoder: ...
+
+    def encoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> Encoder: ...
+
+    def validate(self, options: Mapping[str, str]) -> None:
+        """Raises OptionError naming the option."""
