@@ -1,0 +1,20 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.kafka import broker_for_tests
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap servers of a real Kafka broker, started at first use and shared by the session.
+
+    Under pytest-xdist each worker has a broker of its own: a broker dies with the process that started it,
+    and no worker can know which of them ends last.
+    """
+    with broker_for_tests() as bootstrap_servers:
+        yield bootstrap_servers

@@ -1,0 +1,1 @@
+"""What tests share: a real Kafka broker and helpers over its topics."""
