@@ -35,7 +35,7 @@ def connector(name: str) -> Connector:
     return cast(Connector, _load(name, _CONNECTORS, "connector", ".connector", "CONNECTOR"))
 
 
-def format(name: str) -> Format:  # noqa: A001 - the field's own word
+def format(name: str) -> Format:
     """The format called `name`: the `FORMAT` object of its package's `format` module."""
     return cast(Format, _load(name, _FORMATS, "format", ".format", "FORMAT"))
 

@@ -1,0 +1,173 @@
+"""The door of the runtime: what the server may know of jobs. Everything the gateway does to a job goes through
+`JobClient`; catalog, sessions and job records share `MetadataStore`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from planner.ir.job_graph import JobGraph
+from runtime.ids import JobId
+from runtime.protocol.messages import Failure, TaskMetrics, TaskState
+
+__all__ = ["Failure", "JobId", "TaskMetrics", "TaskState"]
+
+
+class JobState(StrEnum):
+    """States of a job, with Flink's names."""
+
+    INITIALIZING = "INITIALIZING"
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    FAILING = "FAILING"
+    FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    CANCELED = "CANCELED"
+    RESTARTING = "RESTARTING"
+    FINISHED = "FINISHED"
+    SUSPENDED = "SUSPENDED"
+
+    @property
+    def terminal(self) -> bool:
+        """No further transition will happen in this JobManager or any later one."""
+        return self in (JobState.FAILED, JobState.CANCELED, JobState.FINISHED)
+
+
+class VertexStatus(msgspec.Struct, frozen=True):
+    vertex_id: int
+    name: str
+    parallelism: int
+    max_parallelism: int
+    task_states: dict[str, int]
+    """TaskState name → number of tasks in it."""
+    metrics: tuple[TaskMetrics, ...] = ()
+
+
+class CheckpointSummary(msgspec.Struct, frozen=True):
+    """Counts since the job's first start; times in epoch ms, durations in ms."""
+
+    triggered: int = 0
+    completed: int = 0
+    failed: int = 0
+    in_progress: int = 0
+    latest_completed_id: int = 0
+    latest_completed_at_ms: int = 0
+    latest_duration_ms: float = 0.0
+    latest_bytes: int = 0
+    latest_path: str = ""
+    restored_id: int = 0
+
+
+class JobStatus(msgspec.Struct, frozen=True):
+    """A job as the job page shows it. `start_ms`/`end_ms` epoch ms, `end_ms` -1 while it lives. `slots_missing` > 0:
+    tasks wait in SCHEDULED for that many more slots. `failure` is the latest one (also of a job that restarted)."""
+
+    job_id: JobId
+    name: str
+    state: JobState
+    start_ms: int
+    end_ms: int
+    state_timestamps_ms: dict[str, int]
+    vertices: tuple[VertexStatus, ...]
+    checkpoints: CheckpointSummary
+    restarts: int = 0
+    slots_missing: int = 0
+    failure: Failure | None = None
+    generation: int = 0
+    is_query: bool = False
+
+
+class TaskManagerStatus(msgspec.Struct, frozen=True):
+    task_manager_id: str
+    host: str
+    pid: int
+    slots_total: int
+    slots_free: int
+    memory_bytes: int
+    last_heartbeat_ms: int
+    slot_pids: tuple[int, ...] = ()
+
+
+class ClusterOverview(msgspec.Struct, frozen=True):
+    task_managers: int
+    slots_total: int
+    slots_available: int
+    jobs_by_state: dict[str, int]
+
+
+class ResultPage(msgspec.Struct, frozen=True):
+    """Rows of a SELECT from `sequence` on. `next_sequence` asks for what follows; asking again for the same sequence
+    gives the same page. `ended`: no row will follow."""
+
+    sequence: int
+    next_sequence: int
+    rows: pa.RecordBatch
+    row_kinds: pa.Int8Array | None
+    ended: bool
+
+
+class UnknownJobError(Exception):
+    """No job with that id."""
+
+
+class ResultLostError(Exception):
+    """The result of a SELECT is gone: its job's process died or the server restarted; run the statement again."""
+
+
+class JobFailedError(Exception):
+    """The job ended in FAILED; `failure` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class JobClient(Protocol):
+    """Submit and steer jobs. All methods are coroutines of the server's own event loop."""
+
+    async def submit(self, graph: JobGraph) -> JobId:
+        """Durable when it returns (except for a query): the job runs without the client, also over a restart."""
+
+    async def cancel(self, job_id: JobId) -> None:
+        """Ends the job; a no-op when it is terminal. Raises UnknownJobError."""
+
+    async def status(self, job_id: JobId) -> JobStatus:
+        """Raises UnknownJobError."""
+
+    async def jobs(self) -> list[JobStatus]:
+        """Every job known, ended ones included, newest first."""
+
+    async def wait(self, job_id: JobId, timeout_ms: int) -> JobStatus:
+        """Returns when the job is terminal or the time is over."""
+
+    async def fetch(self, job_id: JobId, sequence: int, rows_max: int, wait_ms: int) -> ResultPage:
+        """Rows of a query from `sequence` (0 first); waits up to `wait_ms` when none is there. Raises
+        JobFailedError, ResultLostError, UnknownJobError."""
+
+    async def overview(self) -> ClusterOverview: ...
+
+    async def task_managers(self) -> list[TaskManagerStatus]: ...
+
+
+class StaleLeaderError(Exception):
+    """Another JobManager has taken the lease; this one must stop."""
+
+
+class MetadataStore(Protocol):
+    """Small durable records: `(collection, key) → bytes`. Every write is on disk when the call returns and is
+    refused (StaleLeaderError) when the caller's leader token is no longer the newest. Thread-safe."""
+
+    def get(self, collection: str, key: str) -> bytes | None: ...
+
+    def put(self, collection: str, key: str, value: bytes) -> None: ...
+
+    def compare_and_set(self, collection: str, key: str, expected: bytes | None, value: bytes) -> bool:
+        """Write only if the current value is `expected` (None: absent). False: nothing changed."""
+
+    def delete(self, collection: str, key: str) -> None: ...
+
+    def items(self, collection: str) -> list[tuple[str, bytes]]:
+        """All records of a collection in key order."""

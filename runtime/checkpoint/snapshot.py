@@ -1,0 +1,58 @@
+"""What one subtask contributes to a checkpoint, and what a new subtask gets back. Plain data, part of manifests."""
+
+from __future__ import annotations
+
+import msgspec
+
+from connectors.api import Committable, OwnerState, SplitState
+
+
+class SegmentHandle(msgspec.Struct, frozen=True):
+    """One immutable state file: Arrow IPC sorted by key group with a footer. `path` is relative to the job's
+    checkpoint directory; `checksum` is the hex SHA-256 of the whole file; key groups are inclusive."""
+
+    path: str
+    state: str
+    key_group_first: int
+    key_group_last: int
+    row_count: int
+    byte_size: int
+    checksum: str
+
+
+class OperatorSnapshot(msgspec.Struct, frozen=True):
+    """State of one operator in one subtask at a barrier. `clocks` is the event-time clock (last watermark, ms) per
+    key group of operators with timers; `counters` are exact counts that are state (late rows, skipped records)."""
+
+    uid: str
+    splits: tuple[SplitState, ...] = ()
+    segments: tuple[SegmentHandle, ...] = ()
+    clocks: dict[int, int] = {}
+    counters: dict[str, int] = {}
+    committables: tuple[Committable, ...] = ()
+    data: bytes = b""
+    """The operator's own small state that is neither keyed nor split (e.g. rows already passed by a LIMIT)."""
+
+
+class SubtaskSnapshot(msgspec.Struct, frozen=True):
+    """All operators of one task. `finished`: the task had ended before the barrier; its state is final."""
+
+    vertex_id: int
+    vertex_uid: str
+    subtask_index: int
+    parallelism: int
+    operators: tuple[OperatorSnapshot, ...]
+    finished: bool = False
+
+
+class OperatorRestore(msgspec.Struct, frozen=True):
+    """State handed to one operator of a new subtask. Segments may contain foreign key groups: read only the owned
+    range. `owners`: sink owners this subtask must resolve (its own first)."""
+
+    uid: str
+    splits: tuple[SplitState, ...] = ()
+    segments: tuple[SegmentHandle, ...] = ()
+    clocks: dict[int, int] = {}
+    counters: dict[str, int] = {}
+    owners: tuple[OwnerState, ...] = ()
+    data: bytes = b""
