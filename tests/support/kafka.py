@@ -339,24 +339,35 @@ def _temporary_dir() -> Iterator[Path]:
         yield Path(path)
 
 
-def main() -> None:
-    """Run a broker in the foreground until SIGINT or SIGTERM; prints its bootstrap servers when ready."""
+def main() -> int:
+    """Without a command: run a broker in the foreground until SIGINT or SIGTERM and print its bootstrap servers.
+    With `-- COMMAND`: run the command with KAFKA_BOOTSTRAP_SERVERS set (to a given broker, or to one of our own
+    that ends with the command) and return its exit status."""
     parser = argparse.ArgumentParser(description="Run an Apache Kafka broker on loopback, in the foreground.")
     parser.add_argument("--data-dir", type=Path, help="keep topics here (default: a temporary folder)")
     parser.add_argument("--heap-mb", type=int, default=512)
+    parser.add_argument("command", nargs="*", help="run this with KAFKA_BOOTSTRAP_SERVERS set, then stop")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with (
-        _temporary_dir() as own,
-        KafkaBroker.start(arguments.data_dir or own, heap_mb=arguments.heap_mb) as broker,
-    ):
-        print(broker.bootstrap_servers, flush=True)
-        try:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        if arguments.command:
+            with broker_for_tests(arguments.data_dir) as bootstrap_servers:
+                environment = {**os.environ, "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
+                return subprocess.run(arguments.command, env=environment, check=False).returncode
+        with (
+            _temporary_dir() as own,
+            KafkaBroker.start(arguments.data_dir or own, heap_mb=arguments.heap_mb) as broker,
+        ):
+            print(broker.bootstrap_servers, flush=True)
             os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
-        except KeyboardInterrupt:
-            return
-        sys.exit(f"the broker ended by itself:\n{broker.log_tail()}")
+            print(f"the broker ended by itself:\n{broker.log_tail()}", file=sys.stderr)
+            return 1
+    except KeyboardInterrupt:
+        return 0
+    except BrokerUnavailable as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
