@@ -1,0 +1,1 @@
+"""Runtime operators: one per file; see protocol.py."""

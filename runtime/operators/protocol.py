@@ -1,0 +1,79 @@
+"""What a runtime operator is. One operator is one link of a chain, used by its task's thread alone.
+
+The chain drives operators: batches in arrival order, then watermarks, barriers and the end of input between them.
+Operators yield their output piece by piece (<= OUTPUT_ROWS_MAX rows), so the task can serve cancellation and
+backpressure between pieces; the chain passes each piece on before it asks for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
+from runtime.elements import Batch
+from runtime.ids import AttemptId
+
+OUTPUT_ROWS_MAX = 32_768
+
+FinishSnapshot = Callable[[], OperatorSnapshot]
+"""The asynchronous half of a snapshot: encodes and writes what the synchronous half captured (immutable data), in a
+helper thread. Raises OSError or ConnectorError; the checkpoint is then declined."""
+
+
+class KeyGroupRange(msgspec.Struct, frozen=True):
+    """Key groups `first`..`last`, inclusive; empty when first > last."""
+
+    first: int
+    last: int
+
+
+class OperatorContext(msgspec.Struct, frozen=True):
+    """What an operator knows of its task. `state_directory` is where its segments are written (absolute path);
+    handles hold paths relative to `checkpoint_directory`. `managed_bytes` is the operator's share of the slot's
+    managed memory (0 = unlimited). `wall_clock_ms` is the injected wall clock."""
+
+    attempt: AttemptId
+    parallelism: int
+    max_parallelism: int
+    key_groups: KeyGroupRange
+    settings: dict[str, str]
+    checkpoint_directory: str
+    state_directory: str
+    restore: OperatorRestore | None
+    managed_bytes: int
+    wall_clock_ms: Callable[[], int]
+
+    @property
+    def subtask_index(self) -> int:
+        return self.attempt.subtask_index
+
+
+class Operator(Protocol):
+    """A non-source, non-sink operator."""
+
+    @property
+    def uid(self) -> str: ...
+
+    def open(self) -> None:
+        """Compile, restore from `context.restore`. Raises a failure that ends the task."""
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Rows in arrival order."""
+
+    def advance(self, watermark_ms: int) -> Iterator[Batch]:
+        """Event time has reached `watermark_ms` (monotone); what is due fires. The chain forwards the watermark
+        afterwards."""
+
+    def end(self, drain: bool) -> Iterator[Batch]:
+        """No input will follow. With `drain` the watermark MAX has been seen before."""
+
+    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        """The synchronous half: capture state as of now without copying more than needed, in milliseconds."""
+
+    def counters(self) -> dict[str, float]:
+        """Counters and gauges by Flink's metric names, e.g. `numLateRecordsDropped`."""
+
+    def close(self) -> None: ...
