@@ -1,0 +1,148 @@
+"""The promise, on real Kafka and real processes: kill -9 of anything at any moment, and the read-committed output is
+exactly the expected multiset. `HEADRACE_CHAOS_EVENTS` sets the size: 100,000 by default, 1,000,000 in `make chaos`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import events as ev
+from tests.support.cluster import Cluster, Role, Session
+from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
+
+EVENTS = int(os.environ.get("HEADRACE_CHAOS_EVENTS", "100000"))
+SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
+DURATION_S = max(20.0, EVENTS * 90 / 1_000_000)
+KILLS_MIN = 4 if EVENTS < 1_000_000 else 10
+FINISH_TIMEOUT_S = 240.0
+ROLES: tuple[Role, ...] = ("slot", "taskmanager", "slot", "jobmanager")
+
+SETTINGS = {
+    "parallelism.default": "4",
+    "execution.checkpointing.interval": "1 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "1000",
+    "restart-strategy.fixed-delay.delay": "200 ms",
+}
+
+
+class Run:
+    """One pipeline under fire: topics, cluster, paced input, killer; then the output as decoded rows."""
+
+    def __init__(self, kafka: str, directory: Path, late_share: float = 0.0) -> None:
+        self.kafka = kafka
+        self.directory = directory
+        self.source, self.target = unique_name("in"), unique_name("out")
+        self.events = list(ev.events(EVENTS, SEED, late_share))
+        self.kills: list[str] = []
+        self.prefix = unique_name("eos")
+
+    def execute(self, columns: str, query: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Run `INSERT INTO target query` to its end while processes die; rows of the target and the final job."""
+        create_topic(self.kafka, self.source, ev.PARTITIONS)
+        create_topic(self.kafka, self.target, ev.PARTITIONS)
+        with Cluster.start(self.directory, task_managers=2, slots=2) as cluster:
+            producer = ev.PacedProducer(self.kafka, self.source, self.events, DURATION_S)
+            job_id = self._submit(cluster.session(SETTINGS), columns, query)
+            producer.start()
+            self._kill_while(producer, cluster)
+            producer.join()
+            job = cluster.wait_for_job(job_id, "FINISHED", FINISH_TIMEOUT_S)
+        assert open_transactions(self.kafka, self.prefix) == []
+        assert len(self.kills) >= KILLS_MIN, self.kills
+        rows = [json.loads(record.value or b"null") for record in read_topic(self.kafka, self.target)]
+        return rows, job
+
+    def _submit(self, session: Session, columns: str, query: str) -> str:
+        session.run(
+            f"""CREATE TABLE src (
+              id BIGINT, k STRING, v INT, ts TIMESTAMP(3), pad STRING,
+              WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND
+            ) WITH (
+              'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.source}',
+              'format' = 'json', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'specific-offsets',
+              'scan.bounded.specific-offsets' = '{ev.bounded_offsets(self.events)}'
+            )"""
+        )
+        session.run(
+            f"""CREATE TABLE dst ({columns}) WITH (
+              'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.target}',
+              'format' = 'json', 'sink.delivery-guarantee' = 'exactly-once',
+              'sink.transactional-id-prefix' = '{self.prefix}'
+            )"""
+        )
+        return session.insert(f"INSERT INTO dst {query}")
+
+    def _kill_while(self, producer: threading.Thread, cluster: Cluster) -> None:
+        """Kill a random process about every DURATION_S / (KILLS_MIN + 2) seconds until the input is sent."""
+        rng = random.Random(SEED)
+        pause_s = DURATION_S / (KILLS_MIN + 2)
+        while producer.is_alive():
+            producer_done = threading.Event()
+            producer_done.wait(pause_s * rng.uniform(0.6, 1.2))  # the pace of the faults, not a synchronisation
+            role = ROLES[len(self.kills) % len(ROLES)]
+            if cluster.kill(role, rng.randrange(8)) is not None:
+                self.kills.append(role)
+
+
+def windows_of(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter((row["k"], row["window_start"], row["cnt"], row["total"]) for row in rows)
+
+
+WINDOW_COLUMNS = "k STRING, window_start TIMESTAMP(3), cnt BIGINT, total INT"
+WINDOW_QUERY = """SELECT k, window_start, COUNT(*), SUM(v)
+  FROM TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECOND)
+  GROUP BY k, window_start, window_end"""
+
+
+@pytest.mark.timeout(600)
+def test_windowed_counts_and_sums_are_exact_under_kill_9(kafka: str, tmp_path: Path) -> None:
+    run = Run(kafka, tmp_path)
+    rows, _ = run.execute(WINDOW_COLUMNS, WINDOW_QUERY)
+    expected = Counter(
+        (key, ev.time_text(start), count, total)
+        for (key, start), (count, total) in ev.window_totals(iter(run.events)).items()
+    )
+    found = windows_of(rows)
+    assert found - expected == Counter(), f"not expected, after {run.kills}"
+    assert expected - found == Counter(), f"missing, after {run.kills}"
+
+
+@pytest.mark.timeout(600)
+def test_late_rows_are_dropped_once_and_counted_exactly_under_kill_9(kafka: str, tmp_path: Path) -> None:
+    run = Run(kafka, tmp_path, late_share=0.02)
+    rows, job = run.execute(WINDOW_COLUMNS, WINDOW_QUERY)
+    windows = Counter((row["k"], row["window_start"]) for row in rows)
+    assert [window for window, count in windows.items() if count > 1] == []
+    late = late_rows(job)
+    assert late > 0
+    assert sum(row["cnt"] for row in rows) + late == EVENTS, run.kills
+
+
+@pytest.mark.timeout(600)
+def test_filter_and_projection_are_exact_under_kill_9(kafka: str, tmp_path: Path) -> None:
+    run = Run(kafka, tmp_path)
+    columns = "id BIGINT, k STRING, doubled INT"
+    rows, _ = run.execute(columns, "SELECT id, UPPER(k), v * 2 FROM src WHERE v > 0")
+    expected = Counter((e.id, e.k.upper(), e.v * 2) for e in run.events if e.v > 0)
+    found = Counter((row["id"], row["k"], row["doubled"]) for row in rows)
+    assert found - expected == Counter(), f"not expected, after {run.kills}"
+    assert expected - found == Counter(), f"missing, after {run.kills}"
+
+
+def late_rows(job: dict[str, Any]) -> int:
+    """Sum of numLateRecordsDropped over the job's operators."""
+    return int(
+        sum(
+            counters.get("numLateRecordsDropped", 0)
+            for vertex in job["vertices"]
+            for counters in vertex["operators"].values()
+        )
+    )

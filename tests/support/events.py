@@ -1,0 +1,112 @@
+"""The events of the exactly-once tests: JSON of about 200 bytes, four partitions, out of order, deterministic."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from confluent_kafka import Producer
+
+PARTITIONS = 4
+WATERMARK_DELAY_MS = 5_000
+WINDOW_MS = 10_000
+EVENT_TIME_SPAN_MS = 900_000
+KEYS = 200
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Event(msgspec.Struct):
+    """`ts` is written as SQL text; `partition` is where it is sent."""
+
+    id: int
+    k: str
+    v: int
+    ts_ms: int
+
+    @property
+    def partition(self) -> int:
+        return self.id % PARTITIONS
+
+    def encode(self) -> bytes:
+        text = (EPOCH + timedelta(milliseconds=self.ts_ms)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        pad = "x" * (110 - len(self.k))
+        return f'{{"id":{self.id},"k":"{self.k}","v":{self.v},"ts":"{text}","pad":"{pad}"}}'.encode()
+
+
+def events(count: int, seed: int, late_share: float = 0.0) -> Iterator[Event]:
+    """`count` events whose time advances evenly over EVENT_TIME_SPAN_MS; each is up to WATERMARK_DELAY_MS - 1 behind
+    its partition's newest, except a `late_share` that is 20–60 s behind."""
+    rng = random.Random(seed)
+    for i in range(count):
+        base = 60_000 + i * EVENT_TIME_SPAN_MS // count
+        behind = rng.randrange(WATERMARK_DELAY_MS)
+        if late_share and rng.random() < late_share:
+            behind = rng.randrange(20_000, 60_000)
+        yield Event(i, f"key-{rng.randrange(KEYS)}", rng.randrange(-1000, 1000), base - behind)
+
+
+def window_totals(found: Iterator[Event]) -> dict[tuple[str, int], tuple[int, int]]:
+    """(key, window start ms) → (COUNT(*), SUM(v)) over 10-second windows."""
+    counts: Counter[tuple[str, int]] = Counter()
+    sums: Counter[tuple[str, int]] = Counter()
+    for event in found:
+        window = (event.k, event.ts_ms // WINDOW_MS * WINDOW_MS)
+        counts[window] += 1
+        sums[window] += event.v
+    return {window: (count, sums[window]) for window, count in counts.items()}
+
+
+def time_text(ms: int) -> str:
+    """As Flink's JSON format writes a TIMESTAMP(3) of whole seconds."""
+    return (EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+class PacedProducer(threading.Thread):
+    """Sends events to `topic` evenly over `duration_s`. `join()` raises what went wrong."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, found: list[Event], duration_s: float) -> None:
+        super().__init__(name="paced-producer", daemon=True)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
+        )
+        self._topic, self._events, self._duration_s = topic, found, duration_s
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._send()
+        except BaseException as error:
+            self._failure = error
+
+    def _send(self) -> None:
+        start = time.monotonic()
+        for number, event in enumerate(self._events):
+            if number % 500 == 0:
+                due = start + self._duration_s * number / len(self._events)
+                self._producer.poll(max(0.0, due - time.monotonic()))
+                while time.monotonic() < due:
+                    self._producer.poll(due - time.monotonic())
+            while True:
+                try:
+                    self._producer.produce(self._topic, event.encode(), partition=event.partition)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+        if self._producer.flush(60):
+            raise RuntimeError("not all events were delivered")
+
+    def join(self, timeout: float | None = None) -> None:
+        super().join(timeout)
+        if self._failure is not None:
+            raise self._failure
+
+
+def bounded_offsets(found: list[Event]) -> str:
+    """`scan.bounded.specific-offsets` that ends each partition behind its last event."""
+    counts = Counter(event.partition for event in found)
+    return ";".join(f"partition:{p},offset:{counts[p]}" for p in range(PARTITIONS))
