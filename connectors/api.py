@@ -159,6 +159,9 @@ class OwnerState(msgspec.Struct, frozen=True):
     owner: int
     pending: tuple[Committable, ...] = ()
     floor: int = 0
+    marker_expected: bool = False
+    """The owner was recovered before the restored checkpoint, so it has written a marker (its first one at least):
+    none at all means that it was lost."""
 
 
 class SinkContext(msgspec.Struct, frozen=True):

@@ -58,6 +58,7 @@ class SlotOffer(msgspec.Struct, frozen=True):
     slot_id: SlotId
     data_port: int
     managed_bytes: int
+    pid: int = 0
 
 
 class RegisterTaskManager(_Message, frozen=True):
