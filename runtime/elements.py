@@ -24,7 +24,7 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def byte_size(self) -> int:
         """Bytes this batch's rows take (slices count only their part)."""
-        return int(self.data.get_total_buffer_size()) if self.data.num_rows else 0
+        return int(self.data.nbytes) if self.data.num_rows else 0
 
 
 class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
