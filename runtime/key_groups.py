@@ -33,6 +33,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NULL_HASH = np.uint64(0x8B72E4F3A6D1C95F)
 _SEED = np.uint64(0x2545F4914F6CDD1D)
 _CHAIN = np.uint64(0x9FB21C651E98DF25)
+_SIGN_BIT = np.uint64(1 << 63)
+_INFINITY_BITS = np.uint64(0x7FF0000000000000)
 _CANONICAL_NAN_BITS = np.uint64(0x7FF8000000000000)
 _SHIFT_33 = np.uint64(33)
 _SHIFT_32 = np.uint64(32)
@@ -178,11 +180,10 @@ def _integer_words(array: pa.Array[Any]) -> Hashes:
 
 def _float_words(array: pa.Array[Any]) -> Hashes:
     """Bits of the value as a double; 0.0 for -0.0, one pattern for every NaN."""
-    values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
-    words: Hashes = values.view(np.uint64)
-    nans = np.isnan(values)
-    if nans.any():
-        words[nans] = _CANONICAL_NAN_BITS
+    # By bits: arithmetic on a signalling NaN would raise a floating-point flag.
+    words: Hashes = array.cast(pa.float64()).fill_null(0.0).to_numpy().view(np.uint64).copy()
+    words[words == _SIGN_BIT] = 0
+    words[(words & ~_SIGN_BIT) > _INFINITY_BITS] = _CANONICAL_NAN_BITS
     return words
 
 
