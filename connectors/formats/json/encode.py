@@ -1,0 +1,226 @@
+"""Rows to JSON texts in the form Flink writes, column by column.
+
+Every column becomes an array of JSON texts; one native join per ROW type puts them together. Nested arrays, maps
+and rows are joined the same way from the inside out. Only floating-point values that Java writes with an
+exponent, and DECIMALs below a millionth when plain numbers are wanted, are spelled per distinct value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from connectors.arrow import Array, list_offsets, pc, text_buffers
+from connectors.errors import RecordError
+from connectors.formats.json.options import JsonOptions
+from planner.ir.types import DataType, Field, TypeRoot
+
+_NULL = "null"
+_SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+
+class JsonEncoder:
+    """Encodes rows of the given columns. Used by one thread."""
+
+    def __init__(self, columns: tuple[Field, ...], options: JsonOptions) -> None:
+        self._columns = columns
+        self._options = options
+
+    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """One JSON object per row. Raises RecordError for a NULL key of a MAP when the option says FAIL."""
+        texts = self._objects(list(batch.columns), self._columns, batch.num_rows)
+        encoded = texts.cast(pa.binary())
+        assert isinstance(encoded, pa.BinaryArray)
+        return encoded
+
+    def _objects(self, members: list[Array], fields: tuple[Field, ...], count: int) -> Array:
+        """Rows as JSON objects, from one array per field."""
+        if not members:
+            return pa.array(["{}"] * count, pa.string())
+        parts: list[Any] = []
+        if self._options.ignore_null_fields:
+            for member, field in zip(members, fields, strict=True):
+                name, text = _quoted(field.name) + ":", self._texts(member, field.type)
+                parts.append(pc.binary_join_element_wise(name, text, ",", "").fill_null(""))
+            body = pc.ascii_rtrim(_join(*parts, ""), ",")
+            return _join("{", body, "}")
+        before = "{"
+        for member, field in zip(members, fields, strict=True):
+            parts.append(before + _quoted(field.name) + ":")
+            parts.append(self._texts(member, field.type))
+            before = ","
+        return _join(*parts, "}")
+
+    def _texts(self, array: Array, t: DataType) -> Array:
+        """JSON texts of a column; NULL stays NULL."""
+        if isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        match t.root:
+            case TypeRoot.CHAR | TypeRoot.VARCHAR:
+                return _keep_nulls(array, pc.binary_join_element_wise('"', _escape(array), '"', ""))
+            case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+                return _floats(array)
+            case TypeRoot.DECIMAL:
+                return self._decimals(array)
+            case TypeRoot.BINARY | TypeRoot.VARBINARY:
+                encoded = pl.Series(pl.from_arrow(array)).bin.encode("base64").to_arrow().cast(pa.string())
+                return pc.binary_join_element_wise('"', encoded, '"', "")
+            case TypeRoot.DATE:
+                return pc.binary_join_element_wise('"', array.cast(pa.string()), '"', "")
+            case TypeRoot.TIME:
+                return pc.binary_join_element_wise('"', _trim_fraction(array.cast(pa.string())), '"', "")
+            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+                return self._timestamps(array, "Z" if t.root is TypeRoot.TIMESTAMP_LTZ else "")
+            case TypeRoot.ARRAY:
+                assert t.element is not None
+                return self._arrays(array, t.element)
+            case TypeRoot.MAP:
+                assert t.element is not None
+                return self._maps(array, t.element)
+            case TypeRoot.MULTISET:
+                return self._maps(array, DataType(TypeRoot.INTEGER))
+            case TypeRoot.ROW:
+                assert isinstance(array, pa.StructArray)
+                return _keep_nulls(array, self._objects(array.flatten(), t.fields, len(array)))
+            case _:
+                return array.cast(pa.string())
+
+    def _timestamps(self, array: Array, zone: str) -> Array:
+        assert isinstance(array.type, pa.TimestampType)
+        texts = array.view(pa.timestamp(array.type.unit)).cast(pa.string())
+        if array.type.unit != "s":
+            texts = _trim_fraction(texts)
+        if self._options.iso_timestamps:
+            texts = pc.replace_substring(texts, " ", "T")
+        return pc.binary_join_element_wise('"', texts, zone + '"', "")
+
+    def _decimals(self, array: Array) -> Array:
+        """Arrow writes a tiny DECIMAL with an exponent by the same rule as Java's BigDecimal."""
+        texts = array.cast(pa.string())
+        if not self._options.decimal_as_plain_number:
+            return texts
+        return _replace(texts, pc.match_substring(texts, "E"), lambda text: f"{Decimal(text):f}")
+
+    def _arrays(self, array: Array, element: DataType) -> Array:
+        assert isinstance(array, pa.ListArray)
+        elements = self._texts(array.flatten(), element).fill_null(_NULL)
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        lists = pa.ListArray.from_arrays(list_offsets(lengths), elements)
+        return _keep_nulls(array, pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", ""))
+
+    def _maps(self, array: Array, item: DataType) -> Array:
+        assert isinstance(array, pa.MapArray)
+        bounds = array.offsets.to_numpy()
+        first, last = int(bounds[0]), int(bounds[-1])
+        keys, items = array.keys[first:last], array.items[first:last]
+        lengths = np.diff(bounds)
+        if keys.null_count:
+            match self._options.map_null_key_mode:
+                case "LITERAL":
+                    keys = keys.fill_null(self._options.map_null_key_literal)
+                case "DROP":
+                    kept = keys.is_valid()
+                    rows = np.repeat(np.arange(len(array)), lengths)[kept.to_numpy(zero_copy_only=False)]
+                    lengths = np.bincount(rows, minlength=len(array))
+                    keys, items = keys.filter(kept), items.filter(kept)
+                case _:
+                    raise RecordError(
+                        "the json format cannot write a MAP with a NULL key",
+                        hint="Set 'json.map-null-key.mode' to DROP or LITERAL.",
+                    )
+        names = pc.binary_join_element_wise('"', _escape(keys), '":', "")
+        entries = _join(names, self._texts(items, item))
+        lists = pa.ListArray.from_arrays(list_offsets(lengths), entries)
+        return _keep_nulls(array, pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", ""))
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _join(*parts: Any) -> Array:
+    """Concatenate texts element by element; a NULL text is written `null`."""
+    joined: Array = pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement=_NULL)
+    return joined
+
+
+def _keep_nulls(array: Array, texts: Array) -> Array:
+    """`texts`, NULL where `array` is."""
+    if array.null_count == 0:
+        return texts
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
+
+
+def _trim_fraction(texts: Array) -> Array:
+    """`12:00:00.500` → `12:00:00.5`, `12:00:00.000` → `12:00:00`. Every text must have a fraction."""
+    trimmed: Array = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    return trimmed
+
+
+def _escape(array: Array) -> Array:
+    """The inside of a JSON string: quote, backslash and control characters escaped as Jackson does."""
+    present = _bytes_present(array)
+    if present is None:
+        return array
+    if present[0x5C]:
+        array = pc.replace_substring(array, "\\", "\\\\")
+    if present[0x22]:
+        array = pc.replace_substring(array, '"', '\\"')
+    for code in np.flatnonzero(present[:32]).tolist():
+        array = pc.replace_substring(array, chr(code), _SHORT_ESCAPES.get(code, f"\\u{code:04X}"))
+    return array
+
+
+def _bytes_present(array: Array) -> npt.NDArray[np.bool_] | None:
+    """Which byte values occur in the texts, or None when none needs an escape."""
+    offsets, data = text_buffers(array)
+    found = data[offsets[0] : offsets[-1]]
+    if not bool(((found < 0x20) | (found == 0x22) | (found == 0x5C)).any()):
+        return None
+    present = np.zeros(256, np.bool_)
+    present[found] = True
+    return present
+
+
+def _floats(array: Array) -> Array:
+    """Java's notation: always a fraction, an exponent outside 1e-3 … 1e7, "NaN" and "Infinity" in quotes."""
+    texts = array.cast(pa.string())
+    plain_integer = pc.invert(pc.match_substring(texts, "."))
+    texts = pc.if_else(plain_integer, pc.binary_join_element_wise(texts, ".0", ""), texts)
+    size = pc.abs(array)
+    usual = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)), pc.equal(size, 0.0))
+    unusual = pc.invert(usual)
+    if not pc.any(unusual).as_py():
+        return texts
+    spelled = array.filter(unusual).dictionary_encode()
+    single = pa.types.is_float32(array.type)
+    words = pa.array([_java_float(value, single) for value in spelled.dictionary.to_numpy()], pa.string())
+    return pc.replace_with_mask(texts, unusual.fill_null(False), words.take(spelled.indices.drop_null()))
+
+
+def _java_float(value: np.floating[Any], single: bool) -> str:
+    """One number as java.lang.Double.toString (or Float.toString) writes it; not-finite ones as JSON strings."""
+    if math.isnan(value):
+        return '"NaN"'
+    if math.isinf(value):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), unique=True, trim="0")
+    mantissa, exponent = shortest.split("e")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def _replace(texts: Array, mask: Array, spell: Callable[[str], str]) -> Array:
+    """Texts under the mask respelled, each distinct one once."""
+    if not pc.any(mask).as_py():
+        return texts
+    distinct = texts.filter(mask).dictionary_encode()
+    words = pa.array([spell(str(text)) for text in distinct.dictionary.to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, mask.fill_null(False), words.take(distinct.indices))
