@@ -53,12 +53,22 @@ class Query(msgspec.Struct, frozen=True):
     span: Span
 
 
-class StatementBase(msgspec.Struct, frozen=True, kw_only=True):
-    """What every statement has: the submitted script, this statement's text and its place in the script."""
+class StatementSource(msgspec.Struct, frozen=True):
+    """The submitted script, a statement's text and its place in the script."""
 
     script: str
     text: str
     span: Span
+
+
+class StatementBase(msgspec.Struct, frozen=True, kw_only=True):
+    """What every statement has."""
+
+    source: StatementSource
+
+    @property
+    def text(self) -> str:
+        return self.source.text
 
 
 # -- definitions -----------------------------------------------------------------------------------
