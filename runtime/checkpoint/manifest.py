@@ -1,0 +1,118 @@
+"""The manifest: everything a later start needs of one checkpoint, in one immutable, checksummed file.
+
+Layout: 8 bytes magic, 32 bytes SHA-256 of the body, the body (msgpack of `CheckpointManifest`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from planner.ir.job_graph import Fingerprint
+from runtime.checkpoint.snapshot import SegmentHandle, SubtaskSnapshot
+from runtime.ids import JobId
+
+MANIFEST_VERSION = 1
+_MAGIC = b"HRCHKPT1"
+_DIGEST_BYTES = 32
+
+
+class ManifestError(ValueError):
+    """The bytes are no manifest, are damaged, or are of a version that cannot be read."""
+
+
+class VertexRecord(msgspec.Struct, frozen=True):
+    """The shape of a vertex when the checkpoint was taken."""
+
+    vertex_id: int
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    operator_uids: tuple[str, ...]
+
+
+class SinkRecord(msgspec.Struct, frozen=True):
+    """A sink's identity. `owner_count`: owners 0 … owner_count - 1 have written a marker. `floors`: owner → highest
+    epoch whose commit was acknowledged (absent = none)."""
+
+    uid: str
+    namespace: str
+    owner_count: int
+    floors: dict[int, int] = {}
+
+
+class CheckpointManifest(msgspec.Struct, frozen=True):
+    """`parent_id` and `restored_id` are the checkpoint before this one and the one its generation started from (0 =
+    none). `incarnation` names the generation that triggered it. Times are epoch ms."""
+
+    job_id: JobId
+    generation: int
+    checkpoint_id: int
+    incarnation: str
+    parent_id: int
+    restored_id: int
+    graph_digest: str
+    triggered_at_ms: int
+    vertices: tuple[VertexRecord, ...]
+    snapshots: tuple[SubtaskSnapshot, ...]
+    sinks: tuple[SinkRecord, ...] = ()
+    fingerprints: tuple[Fingerprint, ...] = ()
+    version: int = MANIFEST_VERSION
+
+    @property
+    def segments(self) -> tuple[SegmentHandle, ...]:
+        """Every state file named, once."""
+        found = {
+            segment.path: segment
+            for snapshot in self.snapshots
+            for operator in snapshot.operators
+            for segment in operator.segments
+        }
+        return tuple(found.values())
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of all state files and write-ahead epochs."""
+        epochs = sum(c.byte_size for s in self.snapshots for o in s.operators for c in o.committables)
+        return epochs + sum(segment.byte_size for segment in self.segments)
+
+    def names_epoch_file(self, file_name: str) -> bool:
+        """True when a pending epoch's description holds the name of this write-ahead file."""
+        needle = file_name.encode()
+        return any(needle in c.data for s in self.snapshots for o in s.operators for c in o.committables)
+
+
+class CheckpointPointer(msgspec.Struct, frozen=True):
+    """The metadata store's record of the latest committed checkpoint. `path` is relative to the job's directory."""
+
+    generation: int
+    checkpoint_id: int
+    path: str
+    checksum: str
+    """Hex SHA-256 of the whole manifest file."""
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(CheckpointManifest)
+
+
+def encode_manifest(manifest: CheckpointManifest) -> bytes:
+    body = _encoder.encode(manifest)
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def decode_manifest(data: bytes) -> CheckpointManifest:
+    """Raises ManifestError."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ManifestError("not a checkpoint manifest")
+    digest, body = data[len(_MAGIC) : len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
+    if hashlib.sha256(body).digest() != digest:
+        raise ManifestError("checksum mismatch: the manifest is damaged")
+    try:
+        manifest = _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ManifestError(f"not a checkpoint manifest: {error}") from error
+    if manifest.version != MANIFEST_VERSION:
+        raise ManifestError(f"manifest version {manifest.version} is not {MANIFEST_VERSION}")
+    return manifest

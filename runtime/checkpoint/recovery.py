@@ -1,0 +1,238 @@
+"""What a new start of a job takes over from a checkpoint, at the same or another parallelism. Pure.
+
+Rules: source splits form one registry per source; at the same parallelism each subtask keeps its own (one that has
+ended must not be given an unread split), at another they are spread round-robin; state files go to every subtask whose
+key groups they touch; event-time clocks follow their key group (the highest value wins); counters are summed and
+given to subtask 0; a sink's owner `o` is resolved by subtask `o % parallelism`, its own first. Same operator uid and
+same state fingerprint = restored; a changed state fingerprint or a vanished stateful operator is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from connectors.api import Committable, OwnerState, SplitState
+from planner.ir.job_graph import JobGraph, Vertex
+from planner.ir.operators import Sink, Source
+from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord
+from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot, SegmentHandle
+from runtime.key_groups import key_group_range
+
+TaskKey = tuple[int, int]
+"""Vertex id and subtask index."""
+
+
+class RestoreRefusedError(Exception):
+    """The checkpoint does not fit the job; the message names what differs."""
+
+
+class RestorePlan(msgspec.Struct, frozen=True):
+    """`floors`: (sink uid, owner) → highest epoch known to be committed once all tasks have recovered."""
+
+    checkpoint_id: int
+    operators: dict[TaskKey, tuple[OperatorRestore, ...]]
+    finished: frozenset[TaskKey]
+    known_splits: dict[str, tuple[SplitState, ...]]
+    """Source uid → every split in the checkpoint, in order of id."""
+    floors: dict[tuple[str, int], int]
+
+
+class _OperatorState(msgspec.Struct):
+    """All subtasks' snapshots of one operator, in subtask order, with the parallelism they were taken at."""
+
+    parallelism: int
+    snapshots: list[tuple[int, OperatorSnapshot]]
+
+
+def plan_restore(graph: JobGraph, manifest: CheckpointManifest | None, owner_counts: Mapping[str, int]) -> RestorePlan:
+    """`manifest` None = a fresh start. `owner_counts`: sink uid → the largest parallelism ever started. Raises
+    RestoreRefusedError."""
+    states: dict[str, _OperatorState] = {}
+    if manifest is not None:
+        _check_compatible(graph, manifest)
+        for snapshot in manifest.snapshots:
+            for operator in snapshot.operators:
+                state = states.setdefault(operator.uid, _OperatorState(snapshot.parallelism, []))
+                state.snapshots.append((snapshot.subtask_index, operator))
+    sinks = {sink.uid: sink for sink in manifest.sinks} if manifest is not None else {}
+    operators: dict[TaskKey, tuple[OperatorRestore, ...]] = {}
+    known_splits: dict[str, tuple[SplitState, ...]] = {}
+    floors: dict[tuple[str, int], int] = {}
+    for vertex in graph.vertices:
+        restores: list[list[OperatorRestore]] = [[] for _ in range(vertex.parallelism)]
+        for ir_operator in vertex.operators:
+            uid = ir_operator.uid
+            found = states.get(uid, _OperatorState(0, []))
+            owners: tuple[OwnerState, ...] = ()
+            if isinstance(ir_operator, Source):
+                known_splits[uid] = _splits(found)
+            if isinstance(ir_operator, Sink):
+                owners = _owners(found, sinks.get(uid), max(owner_counts.get(uid, 0), vertex.parallelism))
+                floors.update({(uid, owner.owner): _floor_after_recovery(owner) for owner in owners})
+            for index in range(vertex.parallelism):
+                restores[index].append(_restore(vertex, index, uid, found, known_splits.get(uid, ()), owners))
+        for index, restored in enumerate(restores):
+            operators[vertex.id, index] = tuple(restored)
+    return RestorePlan(
+        checkpoint_id=manifest.checkpoint_id if manifest is not None else 0,
+        operators=operators,
+        finished=_finished(graph, manifest),
+        known_splits=known_splits,
+        floors=floors,
+    )
+
+
+def spread_splits(splits: Iterable[SplitState], parallelism: int, first: int = 0) -> list[tuple[SplitState, ...]]:
+    """Round-robin over subtasks, beginning at subtask `first % parallelism`."""
+    spread: list[list[SplitState]] = [[] for _ in range(parallelism)]
+    for number, split in enumerate(splits, start=first):
+        spread[number % parallelism].append(split)
+    return [tuple(part) for part in spread]
+
+
+def _check_compatible(graph: JobGraph, manifest: CheckpointManifest) -> None:
+    new_uids = {operator.uid for vertex in graph.vertices for operator in vertex.operators}
+    for snapshot in manifest.snapshots:
+        for operator in snapshot.operators:
+            if operator.uid not in new_uids and _has_state(operator):
+                raise RestoreRefusedError(
+                    f"checkpoint {manifest.checkpoint_id} has state of operator '{operator.uid}', "
+                    "which the job no longer has"
+                )
+    fingerprints = {fingerprint.uid: fingerprint for fingerprint in manifest.fingerprints}
+    for new in graph.fingerprints:
+        old = fingerprints.get(new.uid)
+        if old is None:
+            continue
+        if old.state != new.state:
+            raise RestoreRefusedError(f"the state of operator '{new.uid}' has another shape than in the checkpoint")
+        if old.location != new.location:
+            raise RestoreRefusedError(f"operator '{new.uid}' reads or writes another place than in the checkpoint")
+    max_parallelism = {uid: record.max_parallelism for record in manifest.vertices for uid in record.operator_uids}
+    for vertex in graph.vertices:
+        for ir_operator in vertex.operators:
+            old_max = max_parallelism.get(ir_operator.uid, vertex.max_parallelism)
+            if old_max != vertex.max_parallelism:
+                raise RestoreRefusedError(
+                    f"max parallelism of '{vertex.name}' is {vertex.max_parallelism}, but {old_max} in the checkpoint"
+                )
+
+
+def _has_state(operator: OperatorSnapshot) -> bool:
+    return bool(
+        operator.splits
+        or operator.segments
+        or operator.clocks
+        or operator.committables
+        or operator.data
+        or any(operator.counters.values())
+    )
+
+
+def _splits(state: _OperatorState) -> tuple[SplitState, ...]:
+    found = {split.split.id: split for _, snapshot in state.snapshots for split in snapshot.splits}
+    return tuple(found[split_id] for split_id in sorted(found))
+
+
+def _own_splits(state: _OperatorState, index: int) -> tuple[SplitState, ...]:
+    return tuple(split for old_index, snapshot in state.snapshots if old_index == index for split in snapshot.splits)
+
+
+def _owners(state: _OperatorState, sink: SinkRecord | None, owner_count: int) -> tuple[OwnerState, ...]:
+    pending: dict[int, list[Committable]] = {}
+    for _, snapshot in state.snapshots:
+        for committable in snapshot.committables:
+            pending.setdefault(committable.owner, []).append(committable)
+    recovered_count = sink.owner_count if sink is not None else 0
+    return tuple(
+        OwnerState(
+            owner,
+            tuple(sorted(pending.get(owner, ()), key=lambda c: c.checkpoint_id)),
+            floor=sink.floors.get(owner, 0) if sink is not None else 0,
+            marker_expected=owner < recovered_count,
+        )
+        for owner in range(max(owner_count, recovered_count, 1 + max(pending, default=-1)))
+    )
+
+
+def _floor_after_recovery(owner: OwnerState) -> int:
+    return max([owner.floor, *(committable.checkpoint_id for committable in owner.pending)])
+
+
+def _restore(
+    vertex: Vertex,
+    index: int,
+    uid: str,
+    state: _OperatorState,
+    splits: tuple[SplitState, ...],
+    owners: tuple[OwnerState, ...],
+) -> OperatorRestore:
+    first, last = key_group_range(index, vertex.parallelism, vertex.max_parallelism)
+    same = state.parallelism == vertex.parallelism
+    own_first = sorted(owners, key=lambda owner: (owner.owner != index, owner.owner))
+    return OperatorRestore(
+        uid=uid,
+        splits=_own_splits(state, index) if same else spread_splits(splits, vertex.parallelism)[index],
+        segments=_segments(state, first, last),
+        clocks=_clocks(state, first, last),
+        counters=_counters(state) if index == 0 else {},
+        owners=tuple(owner for owner in own_first if owner.owner % vertex.parallelism == index),
+        data=_data(state, index, vertex),
+    )
+
+
+def _segments(state: _OperatorState, first: int, last: int) -> tuple[SegmentHandle, ...]:
+    return tuple(
+        segment
+        for _, snapshot in state.snapshots
+        for segment in snapshot.segments
+        if segment.key_group_first <= last and first <= segment.key_group_last
+    )
+
+
+def _clocks(state: _OperatorState, first: int, last: int) -> dict[int, int]:
+    clocks: dict[int, int] = {}
+    for _, snapshot in state.snapshots:
+        for key_group, clock_ms in snapshot.clocks.items():
+            if first <= key_group <= last:
+                clocks[key_group] = max(clocks.get(key_group, clock_ms), clock_ms)
+    return clocks
+
+
+def _counters(state: _OperatorState) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for _, snapshot in state.snapshots:
+        total.update(snapshot.counters)
+    return dict(total)
+
+
+def _data(state: _OperatorState, index: int, vertex: Vertex) -> bytes:
+    by_index = {old_index: snapshot.data for old_index, snapshot in state.snapshots if snapshot.data}
+    if by_index and state.parallelism != vertex.parallelism:
+        raise RestoreRefusedError(
+            f"'{vertex.name}' was checkpointed at parallelism {state.parallelism} and cannot change to "
+            f"{vertex.parallelism}"
+        )
+    return by_index.get(index, b"")
+
+
+def _finished(graph: JobGraph, manifest: CheckpointManifest | None) -> frozenset[TaskKey]:
+    if manifest is None:
+        return frozenset()
+    ended: dict[str, set[int]] = {}
+    for snapshot in manifest.snapshots:
+        if snapshot.finished:
+            ended.setdefault(snapshot.vertex_uid, set()).add(snapshot.subtask_index)
+    old_parallelism = {record.uid: record.parallelism for record in manifest.vertices}
+    finished: set[TaskKey] = set()
+    for vertex in graph.vertices:
+        old = old_parallelism.get(vertex.uid, 0)
+        indexes = ended.get(vertex.uid, set())
+        if old == vertex.parallelism:
+            finished.update((vertex.id, index) for index in indexes)
+        elif old and len(indexes) == old:
+            finished.update((vertex.id, index) for index in range(vertex.parallelism))
+    return frozenset(finished)

@@ -1,0 +1,188 @@
+"""A job's settings (Flink's keys, as text in the JobGraph) as typed values, with errors that name key and value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+CHECKPOINT_INTERVAL = "execution.checkpointing.interval"
+CHECKPOINT_TIMEOUT = "execution.checkpointing.timeout"
+CHECKPOINT_MIN_PAUSE = "execution.checkpointing.min-pause"
+CHECKPOINT_TOLERABLE_FAILURES = "execution.checkpointing.tolerable-failed-checkpoints"
+CHECKPOINTS_RETAINED = "execution.checkpointing.num-retained"
+RESTART_STRATEGY = "restart-strategy.type"
+STATE_BACKEND = "state.backend.type"
+RECOVERY_PATH = "execution.state-recovery.path"
+
+_FIXED = "restart-strategy.fixed-delay."
+_EXPONENTIAL = "restart-strategy.exponential-delay."
+
+_UNIT_MS = {
+    **dict.fromkeys(("d", "day", "days"), 86_400_000.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000.0),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1.0),
+    **dict.fromkeys(("µs", "micro", "micros", "microsecond", "microseconds"), 0.001),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 0.000001),
+}
+_DURATION = re.compile(r"(\d+)\s*([a-zµ]*)")
+
+T = TypeVar("T")
+
+
+class SettingError(ValueError):
+    """A setting's value is malformed or not supported. `key` names it."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key = key
+
+
+class RestartStrategy(StrEnum):
+    """What happens when a task fails."""
+
+    NONE = "none"
+    FIXED_DELAY = "fixed-delay"
+    EXPONENTIAL_DELAY = "exponential-delay"
+
+
+class RestartSettings(msgspec.Struct, frozen=True):
+    """`attempts` is the number of restarts allowed (fixed-delay: in all; exponential-delay: since the last reset,
+    None = unlimited)."""
+
+    strategy: RestartStrategy = RestartStrategy.EXPONENTIAL_DELAY
+    attempts: int | None = None
+    delay_ms: int = 1_000
+    backoff_ms_max: int = 60_000
+    backoff_multiplier: float = 1.5
+    reset_after_ms: int = 3_600_000
+    jitter_factor: float = 0.1
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True):
+    """`interval_ms` 0 = no periodic checkpoints; `tolerable_failures` are consecutive ones."""
+
+    interval_ms: int = 10_000
+    timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    tolerable_failures: int = 0
+    retained_count: int = 1
+
+
+class JobSettings(msgspec.Struct, frozen=True):
+    """What the JobManager needs of a job's settings."""
+
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    restart: RestartSettings = RestartSettings()
+
+
+def parse_duration_ms(text: str) -> float:
+    """`10 s`, `1min`, `500ms`, `20` (ms): Flink's notation. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNIT_MS:
+        raise ValueError(f"'{text}' is not a duration; write a number and a unit, for example '10 s', '1min', '500ms'")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def duration_ms(settings: Mapping[str, str], key: str, default_ms: int) -> int:
+    """The duration under `key` in whole ms (parts of one count as one). Raises SettingError."""
+    duration = _read(settings, key, parse_duration_ms, float(default_ms))
+    return max(1, round(duration)) if duration > 0 else 0
+
+
+def integer(settings: Mapping[str, str], key: str, default: int, minimum: int = 0) -> int:
+    """The whole number under `key`. Raises SettingError, also below `minimum`."""
+    value = _read(settings, key, _parse_integer, default)
+    if value < minimum:
+        raise SettingError(key, f"must be at least {minimum}, not {value}")
+    return value
+
+
+def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
+    """Raises SettingError for the first value that cannot be used."""
+    backend = settings.get(STATE_BACKEND, "hashmap").strip().lower()
+    if backend != "hashmap":
+        raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use 'hashmap'")
+    if settings.get(RECOVERY_PATH, "").strip():
+        raise SettingError(RECOVERY_PATH, "starting a job from a given savepoint is not supported")
+    return JobSettings(_checkpoint_settings(settings), _restart_settings(settings))
+
+
+def _checkpoint_settings(settings: Mapping[str, str]) -> CheckpointSettings:
+    default = CheckpointSettings()
+    timeout_ms = duration_ms(settings, CHECKPOINT_TIMEOUT, default.timeout_ms)
+    if timeout_ms == 0:
+        raise SettingError(CHECKPOINT_TIMEOUT, "must be longer than zero")
+    return CheckpointSettings(
+        interval_ms=duration_ms(settings, CHECKPOINT_INTERVAL, default.interval_ms),
+        timeout_ms=timeout_ms,
+        min_pause_ms=duration_ms(settings, CHECKPOINT_MIN_PAUSE, default.min_pause_ms),
+        tolerable_failures=integer(settings, CHECKPOINT_TOLERABLE_FAILURES, default.tolerable_failures),
+        retained_count=integer(settings, CHECKPOINTS_RETAINED, default.retained_count, minimum=1),
+    )
+
+
+def _restart_settings(settings: Mapping[str, str]) -> RestartSettings:
+    default = RestartSettings()
+    name = settings.get(RESTART_STRATEGY, default.strategy.value).strip().lower()
+    match name:
+        case "none" | "off" | "disable":
+            return RestartSettings(RestartStrategy.NONE)
+        case "fixed-delay" | "fixeddelay":
+            return RestartSettings(
+                RestartStrategy.FIXED_DELAY,
+                attempts=integer(settings, _FIXED + "attempts", 1),
+                delay_ms=duration_ms(settings, _FIXED + "delay", default.delay_ms),
+            )
+        case "exponential-delay" | "exponentialdelay":
+            limit = _EXPONENTIAL + "attempts-before-reset-backoff"
+            return RestartSettings(
+                RestartStrategy.EXPONENTIAL_DELAY,
+                attempts=integer(settings, limit, 0) if limit in settings else None,
+                delay_ms=duration_ms(settings, _EXPONENTIAL + "initial-backoff", default.delay_ms),
+                backoff_ms_max=duration_ms(settings, _EXPONENTIAL + "max-backoff", default.backoff_ms_max),
+                backoff_multiplier=_factor(
+                    settings, _EXPONENTIAL + "backoff-multiplier", default.backoff_multiplier, minimum=1
+                ),
+                reset_after_ms=duration_ms(settings, _EXPONENTIAL + "reset-backoff-threshold", default.reset_after_ms),
+                jitter_factor=_factor(settings, _EXPONENTIAL + "jitter-factor", default.jitter_factor, minimum=0),
+            )
+        case _:
+            known = "'none', 'fixed-delay', 'exponential-delay'"
+            raise SettingError(RESTART_STRATEGY, f"'{name}' is not supported; use one of {known}")
+
+
+def _factor(settings: Mapping[str, str], key: str, default: float, minimum: float) -> float:
+    value = _read(settings, key, _parse_number, default)
+    if value < minimum:
+        raise SettingError(key, f"must be at least {minimum}, not {value}")
+    return value
+
+
+def _read(settings: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
+    text = settings.get(key)
+    if text is None:
+        return default
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingError(key, str(error)) from None
+
+
+def _parse_integer(text: str) -> int:
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise ValueError(f"'{text}' is not a whole number") from None
+
+
+def _parse_number(text: str) -> float:
+    try:
+        return float(text.strip())
+    except ValueError:
+        raise ValueError(f"'{text}' is not a number") from None

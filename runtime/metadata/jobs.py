@@ -1,0 +1,140 @@
+"""A job's durable records. The graph is written once; what changes lives in records of its own:
+
+jobs              JobRecord: state, generation, namespaces, …
+job-graphs        the JobGraph's bytes
+checkpoint-ids    the next checkpoint id, as decimal text: it only grows
+pointers          CheckpointPointer: the latest committed checkpoint
+splits            the splits of each source as first enumerated: a start before the first checkpoint reads the same
+namespaces        sink namespace → the live job that owns it
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from connectors.api import Split
+from planner.ir import codec
+from planner.ir.job_graph import JobGraph
+from runtime.api import JobState, MetadataStore
+from runtime.checkpoint.manifest import CheckpointPointer
+from runtime.ids import JobId
+from runtime.protocol.messages import Failure
+
+_JOBS = "jobs"
+_GRAPHS = "job-graphs"
+_NEXT_IDS = "checkpoint-ids"
+_POINTERS = "pointers"
+_SPLITS = "splits"
+_NAMESPACES = "namespaces"
+
+
+class NamespaceTakenError(Exception):
+    """Another live job writes under this namespace."""
+
+    def __init__(self, namespace: str, owner: str) -> None:
+        super().__init__(
+            f"the sink namespace '{namespace}' belongs to job {owner}, which is still alive; "
+            "stop that job or choose another 'sink.transactional-id-prefix'"
+        )
+
+
+class PointerConflictError(Exception):
+    """The pointer is not what this JobManager last wrote: somebody else moved it."""
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """`namespaces`: sink uid → namespace. `owner_counts`: sink uid → largest parallelism ever started (durable before
+    a start, so that ids of a larger attempt that failed are still fenced). Times are epoch ms."""
+
+    job_id: JobId
+    name: str
+    state: JobState
+    is_query: bool
+    submitted_at_ms: int
+    generation: int = 0
+    restarts: int = 0
+    state_timestamps_ms: dict[str, int] = {}
+    end_ms: int = -1
+    namespaces: dict[str, str] = {}
+    owner_counts: dict[str, int] = {}
+    failure: Failure | None = None
+
+
+class JobRecords:
+    """Typed access to the records above. Blocking; raises StaleLeaderError like the store below it."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+
+    def create(self, record: JobRecord, graph: JobGraph) -> None:
+        """The graph first: a job exists once its record does."""
+        self._store.put(_GRAPHS, record.job_id, codec.encode(graph))
+        self.update(record)
+
+    def update(self, record: JobRecord) -> None:
+        self._store.put(_JOBS, record.job_id, msgspec.msgpack.encode(record))
+
+    def all(self) -> list[JobRecord]:
+        return [msgspec.msgpack.decode(value, type=JobRecord) for _, value in self._store.items(_JOBS)]
+
+    def graph(self, job_id: JobId) -> JobGraph:
+        """Raises JobGraphFormatError when another version wrote it, KeyError when it is missing."""
+        data = self._store.get(_GRAPHS, job_id)
+        if data is None:
+            raise KeyError(job_id)
+        return codec.decode(data)
+
+    def delete(self, job_id: JobId) -> None:
+        """Forget an ended job; its record goes last."""
+        for collection in (_NEXT_IDS, _POINTERS, _SPLITS, _GRAPHS, _JOBS):
+            self._store.delete(collection, job_id)
+
+    # ------------------------------------------------------------------------------------------------ checkpoints
+
+    def next_checkpoint_id(self, job_id: JobId) -> int:
+        """1 for a job that never took one."""
+        value = self._store.get(_NEXT_IDS, job_id)
+        return int(value) if value is not None else 1
+
+    def set_next_checkpoint_id(self, job_id: JobId, next_id: int) -> None:
+        """Never lowers it."""
+        if next_id > self.next_checkpoint_id(job_id):
+            self._store.put(_NEXT_IDS, job_id, str(next_id).encode())
+
+    def pointer(self, job_id: JobId) -> CheckpointPointer | None:
+        value = self._store.get(_POINTERS, job_id)
+        return msgspec.msgpack.decode(value, type=CheckpointPointer) if value is not None else None
+
+    def move_pointer(self, job_id: JobId, old: CheckpointPointer | None, new: CheckpointPointer) -> None:
+        """The commit point. Raises PointerConflictError unless the pointer is `old`."""
+        expected = msgspec.msgpack.encode(old) if old is not None else None
+        if not self._store.compare_and_set(_POINTERS, job_id, expected, msgspec.msgpack.encode(new)):
+            raise PointerConflictError(f"job {job_id}: the checkpoint pointer was moved by another JobManager")
+
+    # --------------------------------------------------------------------------------------------- splits, sinks
+
+    def first_splits(self, job_id: JobId) -> dict[str, tuple[Split, ...]] | None:
+        """Source uid → splits; None before the first enumeration."""
+        value = self._store.get(_SPLITS, job_id)
+        return msgspec.msgpack.decode(value, type=dict[str, tuple[Split, ...]]) if value is not None else None
+
+    def set_first_splits(self, job_id: JobId, splits: dict[str, tuple[Split, ...]]) -> None:
+        self._store.put(_SPLITS, job_id, msgspec.msgpack.encode(splits))
+
+    def claim_namespace(self, namespace: str, job_id: JobId) -> None:
+        """Raises NamespaceTakenError when another job that has not ended owns it."""
+        owner = self._store.get(_NAMESPACES, namespace)
+        if owner is not None and owner.decode() != job_id and self._is_live(JobId(owner.decode())):
+            raise NamespaceTakenError(namespace, owner.decode())
+        if owner is None or owner.decode() != job_id:
+            if not self._store.compare_and_set(_NAMESPACES, namespace, owner, job_id.encode()):
+                raise NamespaceTakenError(namespace, "just started")
+
+    def release_namespace(self, namespace: str, job_id: JobId) -> None:
+        owner = self._store.get(_NAMESPACES, namespace)
+        if owner is not None and owner.decode() == job_id:
+            self._store.delete(_NAMESPACES, namespace)
+
+    def _is_live(self, job_id: JobId) -> bool:
+        value = self._store.get(_JOBS, job_id)
+        return value is not None and not msgspec.msgpack.decode(value, type=JobRecord).state.terminal
