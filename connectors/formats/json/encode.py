@@ -19,7 +19,6 @@ import polars as pl
 import pyarrow as pa
 
 from connectors.arrow import Array, list_offsets, pc, text_buffers
-from connectors.errors import RecordError
 from connectors.formats.json.options import JsonOptions
 from planner.ir.types import DataType, Field, TypeRoot
 
@@ -35,7 +34,7 @@ class JsonEncoder:
         self._options = options
 
     def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """One JSON object per row. Raises RecordError for a NULL key of a MAP when the option says FAIL."""
+        """One JSON object per row."""
         texts = self._objects(list(batch.columns), self._columns, batch.num_rows)
         encoded = texts.cast(pa.binary())
         assert isinstance(encoded, pa.BinaryArray)
@@ -121,24 +120,9 @@ class JsonEncoder:
         bounds = array.offsets.to_numpy()
         first, last = int(bounds[0]), int(bounds[-1])
         keys, items = array.keys[first:last], array.items[first:last]
-        lengths = np.diff(bounds)
-        if keys.null_count:
-            match self._options.map_null_key_mode:
-                case "LITERAL":
-                    keys = keys.fill_null(self._options.map_null_key_literal)
-                case "DROP":
-                    kept = keys.is_valid()
-                    rows = np.repeat(np.arange(len(array)), lengths)[kept.to_numpy(zero_copy_only=False)]
-                    lengths = np.bincount(rows, minlength=len(array))
-                    keys, items = keys.filter(kept), items.filter(kept)
-                case _:
-                    raise RecordError(
-                        "the json format cannot write a MAP with a NULL key",
-                        hint="Set 'json.map-null-key.mode' to DROP or LITERAL.",
-                    )
         names = pc.binary_join_element_wise('"', _escape(keys), '":', "")
         entries = _join(names, self._texts(items, item))
-        lists = pa.ListArray.from_arrays(list_offsets(lengths), entries)
+        lists = pa.ListArray.from_arrays(list_offsets(np.diff(bounds)), entries)
         return _keep_nulls(array, pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", ""))
 
 

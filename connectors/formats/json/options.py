@@ -26,13 +26,15 @@ MAP_NULL_KEY_MODES = ("FAIL", "DROP", "LITERAL")
 
 
 class JsonOptions(msgspec.Struct, frozen=True):
-    """Typed options. `iso_timestamps`: the standard is ISO-8601 rather than SQL."""
+    """Typed options. `iso_timestamps`: the standard is ISO-8601 rather than SQL.
+
+    `map-null-key.mode` and `map-null-key.literal` are checked but need no place here: an Arrow map cannot hold a NULL
+    key, so building such a MAP is refused before it could be encoded.
+    """
 
     fail_on_missing_field: bool = False
     ignore_parse_errors: bool = False
     iso_timestamps: bool = False
-    map_null_key_mode: str = "FAIL"
-    map_null_key_literal: str = "null"
     decimal_as_plain_number: bool = False
     ignore_null_fields: bool = False
 
@@ -44,12 +46,11 @@ def parse_options(options: Mapping[str, str]) -> JsonOptions:
             near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
             hint = f"Did you mean 'json.{near[0]}'?" if near else ""
             raise OptionError(f"the json format has no option 'json.{name}'", option=f"json.{name}", hint=hint)
+    _choice(options, "map-null-key.mode", MAP_NULL_KEY_MODES)
     parsed = JsonOptions(
         fail_on_missing_field=_boolean(options, "fail-on-missing-field"),
         ignore_parse_errors=_boolean(options, "ignore-parse-errors"),
         iso_timestamps=_choice(options, "timestamp-format.standard", TIMESTAMP_STANDARDS) == "ISO-8601",
-        map_null_key_mode=_choice(options, "map-null-key.mode", MAP_NULL_KEY_MODES),
-        map_null_key_literal=options.get("map-null-key.literal", "null"),
         decimal_as_plain_number=_boolean(options, "encode.decimal-as-plain-number"),
         ignore_null_fields=_boolean(options, "encode.ignore-null-fields"),
     )

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from connectors.api import Decoded, Messages
 from connectors.formats.json.format import FORMAT
-from planner.ir.types import DataType, Field
+from planner.ir.types import DataType, Field, to_arrow
 
 
 def messages(*values: bytes | str) -> Messages:
@@ -20,10 +20,13 @@ def messages(*values: bytes | str) -> Messages:
 
 
 def decode(columns: dict[str, DataType], *values: bytes | str, **options: str) -> Decoded:
-    """Decode with options given as `ignore_parse_errors="true"`."""
+    """Decode; options are written `ignore_parse_errors="true"`, and `__` for a dot."""
     fields = tuple(Field(name, t) for name, t in columns.items())
-    named = {name.replace("_", "-").replace("-standard", ".standard"): value for name, value in options.items()}
-    return FORMAT.decoder(fields, named, "UTC").decode(messages(*values))
+    return FORMAT.decoder(fields, _named(options), "UTC").decode(messages(*values))
+
+
+def _named(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
 
 
 def column(t: DataType, *values: bytes | str, **options: str) -> list[object]:
@@ -34,11 +37,8 @@ def column(t: DataType, *values: bytes | str, **options: str) -> list[object]:
 
 def encode(columns: dict[str, DataType], rows: list[dict[str, object]], **options: str) -> list[str]:
     """JSON texts of rows given as dictionaries."""
-    from planner.ir.types import to_arrow
-
     fields = tuple(Field(name, t) for name, t in columns.items())
     arrays = [pa.array([row.get(name) for row in rows], to_arrow(t)) for name, t in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
-    named = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
-    encoded = FORMAT.encoder(fields, named, "UTC").encode(batch)
+    encoded = FORMAT.encoder(fields, _named(options), "UTC").encode(batch)
     return [value.decode() for value in encoded.to_pylist() if value is not None]
