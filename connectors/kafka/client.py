@@ -1,0 +1,97 @@
+"""The door to librdkafka: client construction, and its errors in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from connectors.errors import ConnectorError, ErrorDomain, OptionError
+from connectors.kafka.properties import PREFIX
+
+REQUEST_TIMEOUT_S = 30.0
+
+T = TypeVar("T")
+Settings = dict[str, str | int | float | bool]
+
+_COMMON: Settings = {
+    "enable.metrics.push": False,
+    # librdkafka writes to stderr; below "error" it reports what it then repairs by itself.
+    "log_level": 3,
+}
+
+_CONSUMER: Settings = {
+    "group.protocol": "classic",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    # The default of 1000 ms stalls a partition for that long whenever its queue is full: three times slower.
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 100,
+}
+
+_PRODUCER: Settings = {
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 500_000,
+    "batch.num.messages": 100_000,
+    # Java's placement of keys, should ever a record be sent without a partition.
+    "partitioner": "murmur2_random",
+}
+
+_AUTHORIZATION = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION,
+})  # fmt: skip
+_LASTING = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.TOPIC_EXCEPTION,
+    KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD,
+})  # fmt: skip
+
+
+def admin_client(client: Mapping[str, str]) -> AdminClient:
+    return _built(AdminClient, {**_COMMON, **client})
+
+
+def consumer(client: Mapping[str, str], **own: str | int | float | bool) -> Consumer:
+    """A consumer for assignment by hand. `own` (names with `_` for `.`) beats everything else."""
+    return _built(Consumer, {**_COMMON, **_CONSUMER, **client, **_dotted(own)})
+
+
+def producer(client: Mapping[str, str], **own: str | int | float | bool) -> Producer:
+    return _built(Producer, {**_COMMON, **_PRODUCER, **client, **_dotted(own)})
+
+
+def _dotted(own: Mapping[str, str | int | float | bool]) -> Settings:
+    return {name.replace("_", "."): value for name, value in own.items()}
+
+
+def _built(kind: Callable[[Settings], T], settings: Settings) -> T:
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        reason = kafka_error(error)
+        raise OptionError(
+            f"Kafka's client does not accept the table's '{PREFIX}*' options: {reason.str()}", option=PREFIX
+        ) from error
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """The KafkaError inside a KafkaException."""
+    found = error.args[0]
+    assert isinstance(found, KafkaError)
+    return found
+
+
+def failed(error: KafkaError, doing: str) -> ConnectorError:
+    """A client error as a ConnectorError: `doing` says what was tried, e.g. `reading topic orders`."""
+    code = error.code()
+    text = f"{doing}: {error.str()} ({error.name()})"
+    if code in _AUTHORIZATION:
+        return ConnectorError(
+            text, domain=ErrorDomain.USER, retry=False, hint="Check the credentials and the ACLs on the broker."
+        )
+    return ConnectorError(text, domain=ErrorDomain.EXTERNAL, retry=code not in _LASTING)

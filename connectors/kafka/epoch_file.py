@@ -1,0 +1,162 @@
+"""The write-ahead file: the records of one epoch of one sink subtask, exactly as they will be produced.
+
+An Arrow IPC stream of record batches `partition, key, value, timestamp, headers`, each batch sorted by partition
+(stably, so a partition's records keep their order). Topic and partition are fixed when the row is written, so
+producing the file again gives the same records at the same places. The file is immutable once sealed and as durable
+as the checkpoint that names it: bytes and directory entry are synced before the barrier is acknowledged.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from connectors.api import Committable
+from connectors.errors import ConnectorError, ErrorDomain
+
+PARTITION, KEY, VALUE, TIMESTAMP, HEADERS = range(5)
+
+
+def record_schema(*, keys: bool, timestamps: bool, headers: bool) -> pa.Schema:
+    """Columns a sink never fills are of type null: they take no space."""
+    nothing = pa.null()
+    return pa.schema([
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("key", pa.binary() if keys else nothing),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.int64() if timestamps else nothing),
+        pa.field("headers", pa.map_(pa.string(), pa.binary()) if headers else nothing),
+    ])  # fmt: skip
+
+
+class EpochReference(msgspec.Struct, frozen=True):
+    """What a checkpoint stores of a sealed file (`Committable.data`)."""
+
+    topic: str
+    directory: str
+    file: str
+    crc32: int
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def reference(committable: Committable) -> EpochReference:
+    return msgspec.json.decode(committable.data, type=EpochReference)
+
+
+class EpochFileWriter:
+    """Writes one file, made at its first record batch."""
+
+    def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
+        self._directory = directory
+        self._name = name
+        self._schema = schema
+        self._sink: _ChecksummedFile | None = None
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self.record_count = 0
+
+    @property
+    def byte_size(self) -> int:
+        return 0 if self._sink is None else self._sink.byte_size
+
+    def write(self, records: pa.RecordBatch) -> None:
+        if self._stream is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._sink = _ChecksummedFile(self._directory / self._name)
+            self._stream = pa.ipc.new_stream(self._sink, self._schema)
+        self._stream.write_batch(records)
+        self.record_count += records.num_rows
+
+    def seal(self, topic: str) -> EpochReference | None:
+        """Make the file durable; None when nothing was written (then there is no file)."""
+        if self._stream is None or self._sink is None:
+            return None
+        self._stream.close()
+        self._sink.sync_and_close()
+        _sync_directory(self._directory)
+        return EpochReference(topic, str(self._directory), self._name, self._sink.crc32)
+
+    def discard(self) -> None:
+        """Drop an unsealed file: its rows belong to no checkpoint."""
+        if self._stream is not None and self._sink is not None:
+            self._stream.close()
+            self._sink.close()
+            (self._directory / self._name).unlink(missing_ok=True)
+            self._stream = None
+
+
+class _ChecksummedFile(io.RawIOBase):
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=1 << 20)  # Names are never used twice: "x" proves it.
+        self.crc32 = 0
+        self.byte_size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        self.crc32 = zlib.crc32(view, self.crc32)
+        self.byte_size += len(view)
+        self._file.write(view)
+        return len(view)
+
+    def sync_and_close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def locate(committable: Committable, epoch_directory: str) -> Path:
+    """The file, looked for where this attempt keeps its files first: a checkpoint may have been moved with them."""
+    where = reference(committable)
+    here = Path(epoch_directory) / where.file
+    return here if here.exists() else Path(where.directory) / where.file
+
+
+def read_epoch(committable: Committable, epoch_directory: str, *, verify: bool) -> Iterator[pa.RecordBatch]:
+    """The record batches of a sealed epoch. `verify` checks the bytes first, as recovery must: another process may
+    have written them on a disk that lied. Raises ConnectorError when the file is missing or damaged."""
+    path = locate(committable, epoch_directory)
+    named = f"write-ahead file {path} of checkpoint {committable.checkpoint_id}"
+    try:
+        with pa.memory_map(str(path)) as source:
+            if verify and zlib.crc32(source.read_buffer()) != reference(committable).crc32:
+                raise _lost(f"{named} is damaged: its checksum is wrong")
+            source.seek(0)
+            with pa.ipc.open_stream(source) as stream:
+                yield from stream
+    except FileNotFoundError:
+        raise _lost(f"{named} does not exist") from None
+    except pa.ArrowInvalid as error:
+        raise _lost(f"{named} is damaged: {error}") from None
+
+
+def _lost(text: str) -> ConnectorError:
+    return ConnectorError(
+        text,
+        domain=ErrorDomain.EXTERNAL,
+        retry=False,
+        hint="Its records were part of a completed checkpoint and cannot be made again from it. Restore the file, "
+        "or start the job from an older savepoint.",
+    )
