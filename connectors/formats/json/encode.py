@@ -7,6 +7,7 @@ exponent, and DECIMALs below a millionth when plain numbers are wanted, are spel
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from connectors.arrow import Array, list_offsets, pc, text_buffers
 from connectors.formats.json.options import JsonOptions
 from planner.ir.types import DataType, Field, TypeRoot
 
-_NULL = "null"
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
@@ -47,37 +47,50 @@ class JsonEncoder:
         parts: list[Any] = []
         if self._options.ignore_null_fields:
             for member, field in zip(members, fields, strict=True):
-                name, text = _quoted(field.name) + ":", self._texts(member, field.type)
-                parts.append(pc.binary_join_element_wise(name, text, ",", "").fill_null(""))
-            body = pc.ascii_rtrim(_join(*parts, ""), ",")
-            return _join("{", body, "}")
+                text = _surround(_quoted(field.name) + ":", self._texts(member, field.type), ",")
+                parts.append(text.fill_null(_text("")))
+            return _surround("{", pc.ascii_rtrim(_join(*parts), ","), "}")
         before = "{"
         for member, field in zip(members, fields, strict=True):
-            parts.append(before + _quoted(field.name) + ":")
-            parts.append(self._texts(member, field.type))
-            before = ","
-        return _join(*parts, "}")
+            opening, inside, closing = self._pieces(member, field.type)
+            if opening and inside.null_count:
+                opening, inside, closing = "", _surround(opening, inside, closing), ""
+            parts += [_text(before + _quoted(field.name) + ":" + opening), inside]
+            before = closing + ","
+        return _join(*parts, _text(before[:-1] + "}"))
 
     def _texts(self, array: Array, t: DataType) -> Array:
         """JSON texts of a column; NULL stays NULL."""
+        opening, inside, closing = self._pieces(array, t)
+        return _surround(opening, inside, closing) if opening else inside
+
+    def _pieces(self, array: Array, t: DataType) -> tuple[str, Array, str]:
+        """JSON texts of a column without the quotes that surround each of them; NULL stays NULL."""
         if isinstance(array, pa.DictionaryArray):
             array = array.dictionary_decode()
         match t.root:
             case TypeRoot.CHAR | TypeRoot.VARCHAR:
-                return _keep_nulls(array, pc.binary_join_element_wise('"', _escape(array), '"', ""))
+                return '"', _escape(array), '"'
+            case TypeRoot.BINARY | TypeRoot.VARBINARY:
+                encoded = pl.Series(pl.from_arrow(array)).bin.encode("base64")
+                return '"', encoded.to_arrow().cast(pa.string()), '"'
+            case TypeRoot.DATE:
+                return '"', array.cast(pa.string()), '"'
+            case TypeRoot.TIME:
+                return '"', _trim_fraction(array.cast(pa.string())), '"'
+            case TypeRoot.TIMESTAMP:
+                return '"', self._timestamps(array), '"'
+            case TypeRoot.TIMESTAMP_LTZ:
+                return '"', self._timestamps(array), 'Z"'
+            case _:
+                return "", self._unquoted(array, t), ""
+
+    def _unquoted(self, array: Array, t: DataType) -> Array:
+        match t.root:
             case TypeRoot.FLOAT | TypeRoot.DOUBLE:
                 return _floats(array)
             case TypeRoot.DECIMAL:
                 return self._decimals(array)
-            case TypeRoot.BINARY | TypeRoot.VARBINARY:
-                encoded = pl.Series(pl.from_arrow(array)).bin.encode("base64").to_arrow().cast(pa.string())
-                return pc.binary_join_element_wise('"', encoded, '"', "")
-            case TypeRoot.DATE:
-                return pc.binary_join_element_wise('"', array.cast(pa.string()), '"', "")
-            case TypeRoot.TIME:
-                return pc.binary_join_element_wise('"', _trim_fraction(array.cast(pa.string())), '"', "")
-            case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-                return self._timestamps(array, "Z" if t.root is TypeRoot.TIMESTAMP_LTZ else "")
             case TypeRoot.ARRAY:
                 assert t.element is not None
                 return self._arrays(array, t.element)
@@ -92,14 +105,14 @@ class JsonEncoder:
             case _:
                 return array.cast(pa.string())
 
-    def _timestamps(self, array: Array, zone: str) -> Array:
+    def _timestamps(self, array: Array) -> Array:
         assert isinstance(array.type, pa.TimestampType)
         texts = array.view(pa.timestamp(array.type.unit)).cast(pa.string())
         if array.type.unit != "s":
             texts = _trim_fraction(texts)
         if self._options.iso_timestamps:
             texts = pc.replace_substring(texts, " ", "T")
-        return pc.binary_join_element_wise('"', texts, zone + '"', "")
+        return texts
 
     def _decimals(self, array: Array) -> Array:
         """Arrow writes a tiny DECIMAL with an exponent by the same rule as Java's BigDecimal."""
@@ -110,20 +123,20 @@ class JsonEncoder:
 
     def _arrays(self, array: Array, element: DataType) -> Array:
         assert isinstance(array, pa.ListArray)
-        elements = self._texts(array.flatten(), element).fill_null(_NULL)
+        elements = self._texts(array.flatten(), element).fill_null(_text("null"))
         lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
         lists = pa.ListArray.from_arrays(list_offsets(lengths), elements)
-        return _keep_nulls(array, pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", ""))
+        return _keep_nulls(array, _surround("[", pc.binary_join(lists, ","), "]"))
 
     def _maps(self, array: Array, item: DataType) -> Array:
         assert isinstance(array, pa.MapArray)
         bounds = array.offsets.to_numpy()
         first, last = int(bounds[0]), int(bounds[-1])
         keys, items = array.keys[first:last], array.items[first:last]
-        names = pc.binary_join_element_wise('"', _escape(keys), '":', "")
+        names = _surround('"', _escape(keys), '":')
         entries = _join(names, self._texts(items, item))
         lists = pa.ListArray.from_arrays(list_offsets(np.diff(bounds)), entries)
-        return _keep_nulls(array, pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", ""))
+        return _keep_nulls(array, _surround("{", pc.binary_join(lists, ","), "}"))
 
 
 def _quoted(name: str) -> str:
@@ -132,8 +145,18 @@ def _quoted(name: str) -> str:
 
 def _join(*parts: Any) -> Array:
     """Concatenate texts element by element; a NULL text is written `null`."""
-    joined: Array = pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement=_NULL)
-    return joined
+    return pc.binary_join_element_wise(*parts, _text(""), null_handling="replace", null_replacement="null")
+
+
+def _surround(before: str, texts: Array, after: str) -> Array:
+    """Every text between the two given ones; NULL stays NULL."""
+    return pc.binary_join_element_wise(_text(before), texts, _text(after), _text(""))
+
+
+@functools.cache
+def _text(text: str) -> pa.StringScalar:
+    """An Arrow scalar: made once, because finding out the type of a Python value costs 50 µs each time."""
+    return pa.scalar(text, pa.string())
 
 
 def _keep_nulls(array: Array, texts: Array) -> Array:
@@ -178,9 +201,10 @@ def _floats(array: Array) -> Array:
     """Java's notation: always a fraction, an exponent outside 1e-3 … 1e7, "NaN" and "Infinity" in quotes."""
     texts = array.cast(pa.string())
     plain_integer = pc.invert(pc.match_substring(texts, "."))
-    texts = pc.if_else(plain_integer, pc.binary_join_element_wise(texts, ".0", ""), texts)
+    texts = pc.if_else(plain_integer, _surround("", texts, ".0"), texts)
     size = pc.abs(array)
-    usual = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e7)), pc.equal(size, 0.0))
+    low, high, zero = (pa.scalar(bound, array.type) for bound in (1e-3, 1e7, 0.0))
+    usual = pc.or_(pc.and_(pc.greater_equal(size, low), pc.less(size, high)), pc.equal(size, zero))
     unusual = pc.invert(usual)
     if not pc.any(unusual).as_py():
         return texts
