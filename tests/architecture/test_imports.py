@@ -21,8 +21,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "connectors": ("planner.ir.types",),
     "planner.ir": (),
     "planner": ("planner.ir",),
-    "runtime": ("planner.ir", "connectors.api", "connectors.registry"),
-    "server": ("planner", "runtime.api", "connectors.api", "connectors.registry"),
+    "runtime": ("planner.ir", "connectors.api", "connectors.errors", "connectors.registry"),
+    "server": ("planner", "runtime.api", "connectors.api", "connectors.errors", "connectors.registry"),
     "server.cli": (),  # The shell speaks HTTP only.
 }
 

@@ -1,0 +1,24 @@
+"""A streaming SELECT: a job that ends in a collect sink, whose rows the gateway pulls page by page."""
+
+from __future__ import annotations
+
+import msgspec
+
+from planner import api as planner_api
+from planner.sql.statements import Select
+from server.secrets import masked_sql
+from server.settings import for_job
+from server.statements.context import StatementContext, in_thread
+from server.statements.result import StatementResult, query_started
+
+
+async def select(statement: Select, context: StatementContext) -> StatementResult:
+    compiled = await in_thread(planner_api.compile_job, statement, context.catalog, for_job(context.settings))
+    assert compiled.result is not None
+    context.notices.extend(compiled.warnings)
+
+    name = context.settings.get("pipeline.name") or masked_sql(statement.text)
+    graph = msgspec.structs.replace(compiled.job_graph, name=name)
+
+    job_id = await context.jobs.submit(graph)
+    return query_started(job_id, compiled.result, compiled.changelog)
