@@ -116,17 +116,29 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return before.count("\n") + 1, offset - line_start + 1
 
 
+_LINE_LENGTH_MAX = 160
+_CONTEXT_LENGTH = 60
+
+
 def caret_lines(text: str, span: Span) -> str:
-    """The line of the span's start and carets below it; a longer span is cut at the line's end."""
+    """The line of the span's start and carets below it.
+
+    A span that goes on is cut at the line's end, a long line to the neighbourhood of the span.
+    """
     start = min(span.start, len(text))
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
-    line = text[line_start:line_end].rstrip("\r")
-    stop = min(max(span.end, start + 1), max(line_end, start + 1))
-    pad = "".join("\t" if c == "\t" else " " * _display_width(c) for c in text[line_start:start])
+    left, right = line_start, line_end
+    if line_end - line_start > _LINE_LENGTH_MAX:
+        left = max(line_start, start - _CONTEXT_LENGTH)
+        right = min(line_end, start + _CONTEXT_LENGTH)
+    before = ("…" if left > line_start else "") + text[left:start]
+    after = text[start:right].rstrip("\r") + ("…" if right < line_end else "")
+    stop = min(max(span.end, start + 1), max(right, start + 1))
+    pad = "".join("\t" if c == "\t" else " " * _display_width(c) for c in before)
     width = sum(_display_width(c) for c in text[start:stop]) or 1
-    return f"{line}\n{pad}{'^' * width}"
+    return f"{before}{after}\n{pad}{'^' * width}"
 
 
 def _display_width(char: str) -> int:

@@ -211,7 +211,8 @@ class NotNullEnforcement(StrEnum):
 
 
 class Sink(msgspec.Struct, frozen=True, tag_field="node", tag="sink"):
-    """Writes a table. The input row is `physical` columns in table order, then `metadata_columns` (writable ones)."""
+    """Writes a table. The written row (`input`) is `physical` columns in table order, then `metadata_columns`
+    (writable ones). `selection[i]` is the incoming column that becomes written column i; empty = as they come."""
 
     uid: str
     name: str
@@ -221,15 +222,18 @@ class Sink(msgspec.Struct, frozen=True, tag_field="node", tag="sink"):
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     not_null_columns: tuple[int, ...] = ()
     not_null_enforcement: NotNullEnforcement = NotNullEnforcement.ERROR
+    selection: tuple[int, ...] = ()
 
 
 class Collect(msgspec.Struct, frozen=True, tag_field="node", tag="collect"):
-    """Sink of a SELECT: rows wait in a bounded buffer in the slot until the gateway pulls them. Parallelism 1."""
+    """Sink of a SELECT: rows wait in a bounded buffer in the slot until the gateway pulls them. Parallelism 1.
+    `selection` as in Sink."""
 
     uid: str
     name: str
     input: Schema
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    selection: tuple[int, ...] = ()
 
 
 Operator = Source | Values | Calc | LocalWindowAggregate | GlobalWindowAggregate | Limit | Sink | Collect
