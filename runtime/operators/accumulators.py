@@ -1,0 +1,98 @@
+"""Aggregate functions as columns: raw rows to partials, partials to partials, partials to results.
+
+A partial of a call is one or two columns. On the wire they have the types of `accumulator_types`; in state sums of
+decimals are wider, so that only a result can overflow. Rules are those of Flink's aggregate functions: NULLs do not
+count, integer sums wrap in their own type, DECIMAL sums that do not fit give NULL, AVG of integers truncates toward
+zero, NaN is the largest float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from planner.ir.operators import AggregateCall, AggregateFunction, accumulator_types
+from planner.ir.types import TypeRoot, to_arrow
+from runtime.operators import decimal_sums
+from runtime.operators.grouping import Reduction
+
+pc: Any = pyarrow.compute
+Array = Any
+
+_REDUCTION = {AggregateFunction.MIN: Reduction.MIN, AggregateFunction.MAX: Reduction.MAX}
+
+
+class Accumulator:
+    """One aggregate call. Columns of partials always come in the order of `accumulator_types`."""
+
+    def __init__(self, call: AggregateCall) -> None:
+        self._call = call
+        self._argument_type: Any = None if call.argument_type is None else to_arrow(call.argument_type)
+        self._result_type: Any = to_arrow(call.type)
+        self.wire_types: tuple[Any, ...] = tuple(to_arrow(t) for t in accumulator_types(call))
+        self.state_types: tuple[Any, ...] = tuple(self._state_type(t) for t in self.wire_types)
+        """Arrow types of the columns in state."""
+        self.reductions: tuple[Reduction, ...] = tuple(
+            _REDUCTION.get(call.function, Reduction.SUM) for _ in self.wire_types
+        )
+
+    def from_rows(self, rows: pa.RecordBatch, ones: Array) -> list[Array]:
+        """One partial per raw row. `ones` is a BIGINT column of ones, returned as is where every row counts."""
+        call = self._call
+        mask = None if call.filter is None else pc.fill_null(rows.column(call.filter), False)
+        if call.argument is None:
+            return [ones if mask is None else mask.cast(pa.int64())]
+        values: Any = rows.column(call.argument)
+        if call.function is AggregateFunction.COUNT:
+            return [self._count(values, mask, ones)]
+        values = values.cast(self.wire_types[0]) if values.type != self.wire_types[0] else values
+        if mask is not None:
+            values = pc.if_else(mask, values, pa.scalar(None, values.type))
+        if call.function is AggregateFunction.AVG:
+            return [values, self._count(values, None, ones)]
+        return [values]
+
+    def to_state(self, partials: Sequence[Array]) -> list[Array]:
+        """Partials as received, in the types of the state."""
+        return [
+            column if column.type == kind else column.cast(kind)
+            for column, kind in zip(partials, self.state_types, strict=True)
+        ]
+
+    def result(self, partials: Sequence[Array]) -> Array:
+        """The aggregate's value per group, from partials in the types of the state."""
+        call = self._call
+        if call.function is AggregateFunction.AVG:
+            return self._average(partials[0], partials[1])
+        (column,) = partials
+        if call.function is AggregateFunction.SUM and call.type.root is TypeRoot.DECIMAL:
+            return decimal_sums.narrow(column, self._result_type.scale).cast(self._result_type)
+        return column if column.type == self._result_type else column.cast(self._result_type)
+
+    def _state_type(self, wire: Any) -> Any:
+        is_sum = self._call.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+        return decimal_sums.wide_type(wire.scale) if is_sum and pa.types.is_decimal(wire) else wire
+
+    @staticmethod
+    def _count(values: Array, mask: Array | None, ones: Array) -> Array:
+        if values.null_count == 0:
+            return ones if mask is None else mask.cast(pa.int64())
+        counted = values.is_valid()
+        return (counted if mask is None else pc.and_(counted, mask)).cast(pa.int64())
+
+    def _average(self, sums: Array, counts: Array) -> Array:
+        if pa.types.is_decimal(sums.type):
+            return decimal_sums.average(sums, counts, self._result_type)
+        divisors = pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts)
+        if pa.types.is_integer(sums.type):
+            return pc.divide(sums, divisors).cast(self._result_type, safe=False)
+        return pc.divide(sums, divisors.cast(pa.float64())).cast(self._result_type, safe=False)
+
+
+def ones(count: int) -> Array:
+    """A BIGINT column of ones: the hidden row count of raw rows."""
+    return pa.array(np.ones(count, dtype=np.int64))

@@ -1,0 +1,121 @@
+"""Local phase of a window aggregate: pre-aggregates each batch before the exchange and holds nothing across batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from planner.ir.operators import AggregateCall, LocalWindowAggregate, TumbleWindow
+from planner.ir.types import arrow_schema
+from runtime.checkpoint.snapshot import OperatorSnapshot
+from runtime.elements import MIN_WATERMARK_MS, Batch
+from runtime.operators.accumulators import Accumulator, ones
+from runtime.operators.grouping import Reduction, SumOverflowError, reduce_groups
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot
+from runtime.operators.window_clock import WindowClock
+
+Array = Any
+
+
+class RowAggregator:
+    """Raw rows to partials. The columns of partials: keys, window end (BIGINT), row count (BIGINT), accumulators."""
+
+    def __init__(
+        self, keys: Sequence[int], aggregates: Sequence[AggregateCall], window: TumbleWindow, clock: WindowClock
+    ) -> None:
+        self._keys = tuple(keys)
+        self._time_index = window.time_index
+        self._clock = clock
+        self._accumulators = [Accumulator(call) for call in aggregates]
+        sums = (Reduction.SUM,)
+        self._reductions = sums + tuple(r for a in self._accumulators for r in a.reductions)
+
+    @property
+    def end_column(self) -> int:
+        """Position of the window end among the columns of partials."""
+        return len(self._keys)
+
+    def single_rows(self, rows: pa.RecordBatch) -> list[Array]:
+        """One partial per row. Raises NullRowtimeError."""
+        count = ones(rows.num_rows)
+        columns: list[Array] = [rows.column(i) for i in self._keys]
+        columns.append(pa.array(self._clock.ends(rows.column(self._time_index))))
+        columns.append(count)
+        for accumulator in self._accumulators:
+            columns += accumulator.from_rows(rows, count)
+        return columns
+
+    def reduce(self, partials: list[Array]) -> list[Array]:
+        """Partials with one row per key and window, in order of first arrival. Where a sum of decimals does not fit its
+        column the partials come back as they are: only the global phase has room to add them."""
+        keys, values = partials[: len(self._keys) + 1], partials[len(self._keys) + 1 :]
+        try:
+            reduced_keys, reduced = reduce_groups(keys, list(zip(values, self._reductions, strict=True)))
+        except SumOverflowError:
+            return partials
+        return reduced_keys + reduced
+
+
+class LocalWindowAggregateOperator:
+    """A row whose window has fired by the watermark this producer last sent passes as a partial of its own, so that
+    the global phase counts, and may keep, each late row."""
+
+    def __init__(self, node: LocalWindowAggregate) -> None:
+        self._node = node
+        self._schema = arrow_schema(node.output.types)
+        self._clock = WindowClock(node.window, node.name)
+        self._aggregator = RowAggregator(node.keys, node.aggregates, node.window, self._clock)
+        self._watermark_ms = MIN_WATERMARK_MS
+
+    @property
+    def uid(self) -> str:
+        return self._node.uid
+
+    def open(self) -> None:
+        """Nothing to restore."""
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Raises NullRowtimeError."""
+        if batch.row_count == 0:
+            return
+        partials = self._aggregator.single_rows(batch.data)
+        ends = partials[self._aggregator.end_column].to_numpy()
+        late = self._late(ends)
+        if late is None:
+            yield from self._emit(self._aggregator.reduce(partials))
+            return
+        on_time = pa.array(~late)
+        yield from self._emit(self._aggregator.reduce([column.filter(on_time) for column in partials]))
+        yield from self._emit([column.filter(pa.array(late)) for column in partials])
+
+    def advance(self, watermark_ms: int) -> Iterator[Batch]:
+        self._watermark_ms = watermark_ms
+        yield from ()
+
+    def end(self, drain: bool) -> Iterator[Batch]:
+        yield from ()
+
+    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        return lambda: OperatorSnapshot(self.uid)
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _late(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
+        """Rows whose window has fired; None when there are none."""
+        if self._watermark_ms < self._clock.fire_instant(int(ends.min())):
+            return None
+        late: npt.NDArray[np.bool_] = self._clock.fire_instants(ends) <= self._watermark_ms
+        return late
+
+    def _emit(self, columns: list[Array]) -> Iterator[Batch]:
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        for first in range(0, rows.num_rows, OUTPUT_ROWS_MAX):
+            yield Batch(rows.slice(first, OUTPUT_ROWS_MAX))

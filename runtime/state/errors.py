@@ -1,0 +1,25 @@
+"""Failures of state: whose fault, and whether another try may help."""
+
+from __future__ import annotations
+
+
+class StateTooLargeError(Exception):
+    """An in-memory state is above its share of the slot's managed memory."""
+
+    domain = "user"
+    retry = False
+
+    def __init__(self, operator: str, state_bytes: int, managed_bytes: int) -> None:
+        super().__init__(
+            f"state of operator {operator} takes {state_bytes:,} bytes, more than its {managed_bytes:,} bytes of "
+            "managed memory"
+        )
+        self.hint = "Raise taskmanager.memory.process.size or the parallelism, or use shorter windows."
+
+
+class SegmentError(Exception):
+    """A state file is missing, damaged or not what its handle says. Trying again does not help."""
+
+    domain = "external"
+    retry = False
+    hint = "Restore from another checkpoint or savepoint."

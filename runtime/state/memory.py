@@ -1,0 +1,185 @@
+"""The `hashmap` backend: state in this process's memory, as immutable blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.operators.protocol import KeyGroupRange, OperatorContext
+from runtime.state.errors import SegmentError, StateTooLargeError
+from runtime.state.protocol import KEY_GROUP_FIELD, Reduce, WindowState, WriteSegments
+from runtime.state.segments import SegmentWriter, read_owned
+
+BLOCKS_MAX = 64
+"""Blocks a window may pile up before the youngest of them are merged."""
+
+_WINDOW_END_FIELD = pa.field("window_end", pa.int64(), nullable=False)
+
+Blocks = tuple[pa.RecordBatch, ...]
+
+
+class MemoryStateBackend:
+    """States of one operator. `managed_bytes` 0 = no limit."""
+
+    def __init__(self, operator: str, context: OperatorContext) -> None:
+        self._operator = operator
+        self._managed_bytes = context.managed_bytes
+        self._checkpoint_directory = context.checkpoint_directory
+        self._owned: KeyGroupRange = context.key_groups
+        self._restored: tuple[SegmentHandle, ...] = context.restore.segments if context.restore else ()
+        self._writer = SegmentWriter(
+            context.checkpoint_directory, context.state_directory, operator, str(context.attempt)
+        )
+        self._states: dict[str, MemoryWindowState] = {}
+
+    @property
+    def byte_size(self) -> int:
+        return sum(state.byte_size for state in self._states.values())
+
+    def window_state(self, name: str, schema: pa.Schema, reduce: Reduce) -> WindowState:
+        """See KeyedStateBackend. `schema` starts with the key group. Raises SegmentError, StateTooLargeError."""
+        assert schema.field(0).equals(KEY_GROUP_FIELD)
+        state = MemoryWindowState(self, schema, reduce)
+        self._states[name] = state
+        for handle in self._restored:
+            if handle.state == name:
+                for rows in read_owned(self._checkpoint_directory, handle, self._owned):
+                    state.restore(rows, handle.path)
+        return state
+
+    def capture(self, checkpoint_id: int) -> WriteSegments:
+        captured = [
+            (name, self._writer.reserve_name(name, checkpoint_id), state.snapshot_schema, state.capture())
+            for name, state in self._states.items()
+        ]
+
+        def write() -> tuple[SegmentHandle, ...]:
+            handles = []
+            for name, file_name, schema, windows in captured:
+                rows = _sorted_rows(schema, windows)
+                if rows.num_rows:
+                    handles.append(self._writer.write(file_name, name, rows))
+            return tuple(handles)
+
+        return write
+
+    def close(self) -> None:
+        self._states.clear()
+
+    def check_size(self) -> None:
+        """Compact, then fail, when the states are above their share of managed memory."""
+        if not self._managed_bytes or self.byte_size <= self._managed_bytes:
+            return
+        for state in self._states.values():
+            state.compact()
+        if self.byte_size > self._managed_bytes:
+            raise StateTooLargeError(self._operator, self.byte_size, self._managed_bytes)
+
+
+class MemoryWindowState:
+    """Windows as lists of blocks in order of arrival. A window's list is replaced, never changed in place, so a
+    captured snapshot stays what it was."""
+
+    def __init__(self, backend: MemoryStateBackend, schema: pa.Schema, reduce: Reduce) -> None:
+        self._backend = backend
+        self._schema = schema
+        self._reduce = reduce
+        self._windows: dict[int, Blocks] = {}
+        self._bytes_by_window: dict[int, int] = {}
+
+    @property
+    def byte_size(self) -> int:
+        return sum(self._bytes_by_window.values())
+
+    @property
+    def snapshot_schema(self) -> pa.Schema:
+        """Columns of a segment: key group, window end, then the block's other columns."""
+        return pa.schema([self._schema.field(0), _WINDOW_END_FIELD, *list(self._schema)[1:]])
+
+    def append(self, window_end: int, block: pa.RecordBatch) -> None:
+        blocks = (*self._windows.get(window_end, ()), block)
+        if len(blocks) >= BLOCKS_MAX:
+            blocks = self._merge_youngest(blocks)
+            self._store(window_end, blocks)
+        else:
+            self._windows[window_end] = blocks
+            self._bytes_by_window[window_end] = self._bytes_by_window.get(window_end, 0) + block.nbytes
+        self._backend.check_size()
+
+    def ends(self) -> list[int]:
+        return sorted(self._windows)
+
+    def merge(self, window_end: int) -> pa.RecordBatch:
+        merged = self._reduce(self._windows[window_end])
+        order = np.argsort(merged.column(0).to_numpy(), kind="stable")
+        merged = merged.take(order)
+        self._store(window_end, (merged,))
+        return merged
+
+    def keep_rest(self, window_end: int, rest: pa.RecordBatch | None) -> None:
+        if rest is None:
+            self._windows.pop(window_end, None)
+            self._bytes_by_window.pop(window_end, None)
+        else:
+            self._store(window_end, (rest,))
+
+    def capture(self) -> dict[int, Blocks]:
+        """The windows as of now: references to immutable blocks."""
+        return dict(self._windows)
+
+    def restore(self, rows: pa.RecordBatch, source: str) -> None:
+        """Take over rows of a segment."""
+        if not rows.schema.equals(self.snapshot_schema):
+            raise SegmentError(f"state file {source} has columns {rows.schema}, expected {self.snapshot_schema}")
+        ends = rows.column(1).to_numpy()
+        blocks = rows.remove_column(1)
+        for end in np.unique(ends).tolist():
+            self.append(end, blocks.take(np.flatnonzero(ends == end)))
+
+    def compact(self) -> None:
+        """Merge every window that has several blocks."""
+        for end, blocks in list(self._windows.items()):
+            if len(blocks) > 1:
+                self._store(end, (self._reduce(blocks),))
+
+    def _store(self, window_end: int, blocks: Blocks) -> None:
+        self._windows[window_end] = blocks
+        self._bytes_by_window[window_end] = sum(block.nbytes for block in blocks)
+
+    def _merge_youngest(self, blocks: Blocks) -> Blocks:
+        """Merge the youngest blocks, and older ones while they are at most twice as large as what is merged: each row
+        is merged a logarithmic number of times, and order of arrival is kept."""
+        first = len(blocks) - 1
+        row_count = blocks[first].num_rows
+        while first > 0 and (blocks[first - 1].num_rows <= 2 * row_count or len(blocks) - first < BLOCKS_MAX // 2):
+            first -= 1
+            row_count += blocks[first].num_rows
+        return (*blocks[:first], self._reduce(blocks[first:]))
+
+
+def _sorted_rows(schema: pa.Schema, windows: dict[int, Blocks]) -> pa.RecordBatch:
+    """All rows of a captured state sorted by key group, then by window end, in order of arrival."""
+    batches: list[pa.RecordBatch] = []
+    for end in sorted(windows):
+        batches += [_with_end(schema, block, end) for block in windows[end]]
+    rows = concat_blocks(batches, schema)
+    order = np.argsort(rows.column(0).to_numpy(), kind="stable")
+    return rows.take(order)
+
+
+def _with_end(schema: pa.Schema, block: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    ends = pa.array(np.full(block.num_rows, end, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([block.column(0), ends, *block.columns[1:]], schema=schema)
+
+
+def concat_blocks(blocks: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of all rows (an empty one of `schema` when there are none)."""
+    if len(blocks) == 1:
+        return blocks[0]
+    combined = pa.Table.from_batches(blocks, schema).combine_chunks().to_batches()
+    if combined:
+        return combined[0]
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

@@ -1,0 +1,178 @@
+"""Segments: the one snapshot format of keyed state.
+
+A segment is an Arrow IPC file whose rows are sorted by key group (first column). Batches end at borders of key groups;
+the file's metadata lists, per key group, its batch and row range, and Arrow's own footer the byte range of each batch.
+So a reader fetches only batches that hold key groups it owns. A segment is written under a temporary name, synced and
+renamed; its name is never used twice; its handle carries the SHA-256 of the whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.operators.protocol import KeyGroupRange
+from runtime.state.errors import SegmentError
+
+FORMAT_VERSION = 1
+_METADATA_KEY = b"headrace.segment"
+_ROWS_PER_BATCH = 16_384
+_HASH_PIECE_BYTES = 1 << 20
+
+
+class KeyGroupRows(msgspec.Struct, frozen=True, array_like=True):
+    """Where the rows of a key group are: batch number, first row in it, number of rows."""
+
+    key_group: int
+    batch: int
+    first_row: int
+    row_count: int
+
+
+class SegmentFooter(msgspec.Struct, frozen=True):
+    """The metadata of a segment file."""
+
+    version: int
+    state: str
+    key_groups: tuple[KeyGroupRows, ...]
+
+
+class SegmentWriter:
+    """Writes the segments of one operator of one attempt: the attempt and a running number make names unique."""
+
+    def __init__(self, checkpoint_directory: str, state_directory: str, uid: str, attempt: str) -> None:
+        self._root = Path(checkpoint_directory)
+        self._directory = Path(state_directory)
+        self._prefix = f"{attempt}-{hashlib.sha256(uid.encode()).hexdigest()[:8]}"
+        self._sequence = 0
+
+    def reserve_name(self, state: str, checkpoint_id: int) -> str:
+        """A file name that this attempt has not used before."""
+        self._sequence += 1
+        readable = re.sub(r"[^A-Za-z0-9_]+", "_", state)
+        return f"{self._prefix}-{readable}-c{checkpoint_id}-{self._sequence}.arrow"
+
+    def write(self, name: str, state: str, rows: pa.RecordBatch) -> SegmentHandle:
+        """Write `rows` (sorted by key group, at least one) as segment `name`. Raises OSError."""
+        groups = rows.column(0).to_numpy()
+        batches, index = _cut(groups)
+        footer = msgspec.json.encode(SegmentFooter(FORMAT_VERSION, state, index))
+        schema = rows.schema.with_metadata({_METADATA_KEY: footer})
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / name
+        temporary = path.with_name(name + ".tmp")
+        with temporary.open("xb") as raw:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.ipc.new_file(raw, schema, options=options) as writer:
+                for first, count in batches:
+                    writer.write_batch(rows.slice(first, count).replace_schema_metadata(schema.metadata))
+            raw.flush()
+            os.fsync(raw.fileno())
+        byte_size, checksum = _size_and_checksum(temporary)
+        temporary.rename(path)
+        _sync_directory(self._directory)
+        return SegmentHandle(
+            path=os.path.relpath(path, self._root),
+            state=state,
+            key_group_first=int(groups[0]),
+            key_group_last=int(groups[-1]),
+            row_count=rows.num_rows,
+            byte_size=byte_size,
+            checksum=checksum,
+        )
+
+
+def verify(checkpoint_directory: str, handle: SegmentHandle) -> None:
+    """Check size and checksum of a segment against its handle. Raises SegmentError naming the file."""
+    path = Path(checkpoint_directory) / handle.path
+    try:
+        byte_size, checksum = _size_and_checksum(path)
+    except OSError as error:
+        raise SegmentError(f"state file {path} cannot be read: {error}") from error
+    if (byte_size, checksum) != (handle.byte_size, handle.checksum):
+        raise SegmentError(f"state file {path} is damaged: its size or SHA-256 is not that of the checkpoint")
+
+
+def read_owned(checkpoint_directory: str, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+    """The rows of the segment whose key groups are in `owned`, in stored order; the file is verified first. Batches
+    without owned key groups are not read again. Raises SegmentError."""
+    if handle.key_group_last < owned.first or handle.key_group_first > owned.last:
+        return
+    verify(checkpoint_directory, handle)
+    path = Path(checkpoint_directory) / handle.path
+    try:
+        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+            footer = _footer(reader.schema, path)
+            for batch, first, count in _owned_ranges(footer, owned):
+                rows = reader.get_batch(batch).replace_schema_metadata(None)
+                # A copy: what is kept must not hold the foreign rows of the batch.
+                yield rows if count == rows.num_rows else rows.take(np.arange(first, first + count))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SegmentError(f"state file {path} cannot be read: {error}") from error
+
+
+def _footer(schema: pa.Schema, path: Path) -> SegmentFooter:
+    metadata: dict[bytes, bytes] = schema.metadata or {}
+    try:
+        footer = msgspec.json.decode(metadata.get(_METADATA_KEY, b""), type=SegmentFooter)
+    except msgspec.MsgspecError as error:
+        raise SegmentError(f"{path} is not a state file: {error}") from error
+    if footer.version != FORMAT_VERSION:
+        raise SegmentError(f"state file {path} has format {footer.version}; this version reads {FORMAT_VERSION}")
+    return footer
+
+
+def _cut(groups: npt.NDArray[Any]) -> tuple[list[tuple[int, int]], tuple[KeyGroupRows, ...]]:
+    """Batches (first row, row count) that end at borders of key groups, and the index of key groups in them."""
+    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+    ends = np.append(starts[1:], len(groups))
+    batches: list[tuple[int, int]] = []
+    index: list[KeyGroupRows] = []
+    batch_first = 0
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        if start > batch_first and end - batch_first > _ROWS_PER_BATCH:
+            batches.append((batch_first, start - batch_first))
+            batch_first = start
+        index.append(KeyGroupRows(int(groups[start]), len(batches), start - batch_first, end - start))
+    batches.append((batch_first, len(groups) - batch_first))
+    return batches, tuple(index)
+
+
+def _owned_ranges(footer: SegmentFooter, owned: KeyGroupRange) -> Iterator[tuple[int, int, int]]:
+    """Per batch with owned key groups: batch number, first row and number of rows (owned groups are neighbours)."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for entry in footer.key_groups:
+        if owned.first <= entry.key_group <= owned.last:
+            first, count = ranges.get(entry.batch, (entry.first_row, 0))
+            ranges[entry.batch] = (first, count + entry.row_count)
+    for batch, (first, count) in ranges.items():
+        yield batch, first, count
+
+
+def _size_and_checksum(path: Path) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        while piece := file.read(_HASH_PIECE_BYTES):
+            digest.update(piece)
+            size += len(piece)
+    return size, digest.hexdigest()
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
