@@ -18,7 +18,7 @@ _CONNECTORS = {
     "print": "connectors.print",
     "blackhole": "connectors.blackhole",
 }
-_FORMATS = {"json": "connectors.formats.json"}
+_FORMATS = {"json": "connectors.formats.json", "raw": "connectors.formats.raw"}
 
 
 def connector_names() -> tuple[str, ...]:

@@ -163,7 +163,7 @@ class _Offsets:
     def committed(self, places: Iterable[Place]) -> dict[Place, int]:
         """The group's committed offsets; partitions without one are left out."""
         assert self._options.group_id is not None
-        reader = consumer(self._options.client, isolation_level=self._options.isolation_level)
+        reader = consumer(self._options.client, {"isolation.level": self._options.isolation_level})
         try:
             asked = [TopicPartition(topic, partition) for topic, partition in places]
             found = reader.committed(asked, timeout=REQUEST_TIMEOUT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -15,6 +15,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 T = TypeVar("T")
 Settings = dict[str, str | int | float | bool]
+OnError = Callable[[KafkaError], None]
 
 _COMMON: Settings = {
     "enable.metrics.push": False,
@@ -56,17 +57,18 @@ def admin_client(client: Mapping[str, str]) -> AdminClient:
     return _built(AdminClient, {**_COMMON, **client})
 
 
-def consumer(client: Mapping[str, str], **own: str | int | float | bool) -> Consumer:
-    """A consumer for assignment by hand. `own` (names with `_` for `.`) beats everything else."""
-    return _built(Consumer, {**_COMMON, **_CONSUMER, **client, **_dotted(own)})
+def consumer(client: Mapping[str, str], own: Settings, on_error: OnError | None = None) -> Consumer:
+    """A consumer for assignment by hand. `own` beats the table's properties."""
+    return _built(Consumer, {**_COMMON, **_CONSUMER, **client, **own, **_callback(on_error)})
 
 
-def producer(client: Mapping[str, str], **own: str | int | float | bool) -> Producer:
-    return _built(Producer, {**_COMMON, **_PRODUCER, **client, **_dotted(own)})
+def producer(client: Mapping[str, str], own: Settings) -> Producer:
+    """A producer. `own` beats the table's properties."""
+    return _built(Producer, {**_COMMON, **_PRODUCER, **client, **own})
 
 
-def _dotted(own: Mapping[str, str | int | float | bool]) -> Settings:
-    return {name.replace("_", "."): value for name, value in own.items()}
+def _callback(on_error: OnError | None) -> Settings:
+    return {} if on_error is None else cast(Settings, {"error_cb": on_error})
 
 
 def _built(kind: Callable[[Settings], T], settings: Settings) -> T:

@@ -26,7 +26,7 @@ from connectors.api import (
     SplitState,
 )
 from connectors.errors import ConnectorError, ErrorDomain
-from connectors.kafka.client import consumer, failed, kafka_error
+from connectors.kafka.client import Settings, consumer, failed, kafka_error
 from connectors.kafka.metadata import metadata_array
 from connectors.kafka.options import FormatOptions, SourceOptions
 from connectors.kafka.splits import PartitionSplit, next_offset, partition_split, position
@@ -161,12 +161,9 @@ class PartitionReader:
             if error.fatal() or error.code() == KafkaError._AUTHENTICATION:
                 self._fatal = error
 
-        return consumer(
-            options.client,
-            error_cb=on_error,  # type: ignore[arg-type]
-            group_id=options.group_id or f"headrace-{options.identifier}",
-            isolation_level=options.isolation_level,
-        )
+        group_id = options.group_id or f"headrace-{options.identifier}"
+        own: Settings = {"group.id": group_id, "isolation.level": options.isolation_level}
+        return consumer(options.client, own, on_error)
 
     def _fetch(self, timeout_ms: int) -> list[Message]:
         """What is there, up to the context's limits; waits only when there is nothing at all."""
@@ -182,7 +179,8 @@ class PartitionReader:
                 if first is not None:
                     got = [first, *reader.consume(piece - 1, 0)] if piece > 1 else [first]
             errors = list(map(Message.error, got))
-            good = got if errors.count(None) == len(got) else self._without_events(got, errors)
+            # Never compare a KafkaError with None by value: the client's comparison raises from C.
+            good = self._without_events(got, errors) if any(errors) else got
             if good:
                 size = sum(map(len, good))
                 self._bytes_per_message = max(1.0, size / len(good))

@@ -1,0 +1,277 @@
+"""Making epochs visible exactly once: fence, marker, short transactions. The rules are in `protocol`.
+
+Normal commit and recovery are the same code: the records of sealed epochs are produced from their files together
+with a marker record, in one transaction of the owner's transactional id. Nothing is ever aborted and repeated on a
+doubt: any failure ends this process's part, and whoever comes next reads the marker and decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from connectors.errors import ConnectorError, ErrorDomain, OptionError
+from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
+from connectors.kafka.epoch_file import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, read_epoch, reference
+from connectors.kafka.properties import PREFIX
+from connectors.kafka.protocol import Marker, Redo, marker_for
+
+RECORDS_PER_CALL_MAX = 1_000
+QUEUED_RECORDS_MAX = 200_000
+"""Below the client's own limit: its queue is never full, so records never have to be offered twice."""
+
+T = TypeVar("T")
+
+
+def transactional_id(namespace: str, owner: int) -> str:
+    return f"{namespace}-{owner}"
+
+
+def marker_topic(namespace: str) -> str:
+    return f"__headrace_{namespace}_eos"
+
+
+class OwnerTransactions:
+    """The transactions of one owner, by one producer instance. Used by one thread at a time.
+
+    After any failure the instance is unusable: it has no way to know what the broker did."""
+
+    def __init__(
+        self, client: Mapping[str, str], namespace: str, owner: int, topic: str, transaction_timeout_ms: int
+    ) -> None:
+        self.owner = owner
+        self._id = transactional_id(namespace, owner)
+        self._topic = topic
+        self._marker_topic = marker_topic(namespace)
+        self._timeout_s = transaction_timeout_ms / 1000
+        # An epoch that takes longer than this is committed in parts, well before the broker gives the transaction up.
+        self._part_s = self._timeout_s / 3
+        self._broken = False
+        self._producer = producer(
+            client, {"transactional.id": self._id, "transaction.timeout.ms": transaction_timeout_ms}
+        )
+
+    def fence(self) -> None:
+        """After this no older instance of the id can commit, and all its earlier commits are visible."""
+        self._call(lambda: self._producer.init_transactions(REQUEST_TIMEOUT_S), "fencing")
+
+    def publish(self, epochs: Sequence[Redo], epoch_directory: str, *, verify: bool) -> Marker:
+        """Make `epochs` (oldest first) visible with their marker; returns the marker."""
+        self._begin()
+        for epoch in epochs:
+            self._publish_epoch(epoch, epoch_directory, verify)
+        marker = marker_for(epochs, reference(epochs[-1].committable).crc32)
+        self._commit(marker)
+        return marker
+
+    def write_marker(self, marker: Marker) -> None:
+        """A transaction of the marker alone: the birth marker."""
+        self._begin()
+        self._commit(marker)
+
+    def close(self) -> None:
+        """Drop the client. What is uncommitted is aborted by whoever fences the id next, or by time."""
+        self._producer.purge()
+
+    def _publish_epoch(self, epoch: Redo, epoch_directory: str, verify: bool) -> None:
+        committable, to_skip, sent = epoch.committable, epoch.skip, epoch.skip
+        for records in read_epoch(committable, epoch_directory, verify=verify):
+            if to_skip >= records.num_rows:
+                to_skip -= records.num_rows
+                continue
+            rest = records.slice(to_skip)
+            to_skip = 0
+            self._send(rest)
+            sent += rest.num_rows
+            if time.monotonic() - self._began > self._part_s:
+                crc32 = reference(committable).crc32
+                part = Marker(committable.checkpoint_id, committable.incarnation, sent, committable.record_count, crc32)
+                self._commit(part)
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._broken:
+            raise ConnectorError(
+                f"transactional id {self._id} failed before and must be fenced anew",
+                domain=ErrorDomain.INTERNAL,
+                retry=True,
+            )
+        self._call(self._producer.begin_transaction, "beginning a transaction")
+        self._began = time.monotonic()
+
+    def _commit(self, marker: Marker) -> None:
+        value = msgspec.json.encode(marker)
+        self._call(lambda: self._offer(self._marker_topic, value, str(self.owner).encode()), "writing the marker")
+        self._call(lambda: self._producer.commit_transaction(self._timeout_s), "committing")
+
+    def _offer(self, topic: str, value: bytes, key: bytes) -> None:
+        self._producer.produce(topic, value, key, 0)
+
+    def _send(self, records: pa.RecordBatch) -> None:
+        try:
+            send_records(self._producer, self._topic, records)
+        except (KafkaException, ConnectorError) as error:
+            self._broken = True
+            if isinstance(error, KafkaException):
+                raise failed(kafka_error(error), f"producing to topic {self._topic}") from error
+            raise
+
+    def _call(self, call: Callable[[], T], doing: str) -> T:
+        """Retriable = the same call again (the client resumes it); anything else ends this instance."""
+        deadline = time.monotonic() + self._timeout_s + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return call()
+            except BufferError:
+                self._producer.poll(0.05)
+            except KafkaException as error:
+                reason = kafka_error(error)
+                if reason.retriable() and not reason.fatal() and time.monotonic() < deadline:
+                    continue
+                self._broken = True
+                if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                    raise transaction_timeout_too_long(self._timeout_s * 1000, None) from error
+                raise failed(reason, f"{doing} (transactional id {self._id})") from error
+
+
+def transaction_timeout_too_long(timeout_ms: float, broker_max_ms: int | None) -> OptionError:
+    option = PREFIX + "transaction.timeout.ms"
+    limit = "" if broker_max_ms is None else f" of {broker_max_ms}"
+    return OptionError(
+        f"'{option}' is {int(timeout_ms)}, above the broker's maximum{limit}",
+        option=option,
+        hint="Lower it, or raise transaction.max.timeout.ms on the broker.",
+    )
+
+
+def send_records(client: Producer, topic: str, records: pa.RecordBatch, on_delivery: Any = None) -> None:
+    """Hand a record batch (see `epoch_file`), sorted by partition, to the client, in order.
+
+    Waits while the client's queue is long. Raises when a record is refused; later failures are reported by the
+    transaction's commit or by `on_delivery`."""
+    partitions = records.column(PARTITION).to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    values = records.column(VALUE).to_pylist()
+    keys = None if records.column(KEY).null_count == len(values) else records.column(KEY).to_pylist()
+    stamps, headers = records.column(TIMESTAMP), records.column(HEADERS)
+    one_by_one = stamps.null_count < len(values) or headers.null_count < len(values)
+    for start, end in pairwise(bounds):
+        for low in range(start, end, RECORDS_PER_CALL_MAX):
+            high = min(end, low + RECORDS_PER_CALL_MAX)
+            while len(client) > QUEUED_RECORDS_MAX:
+                client.poll(0.01)
+            partition, chosen = int(partitions[low]), values[low:high]
+            chosen_keys = None if keys is None else keys[low:high]
+            if one_by_one:
+                # The client's batch call can carry neither timestamps nor headers.
+                stamp_list, header_list = stamps[low:high].to_pylist(), headers[low:high].to_pylist()
+                for value, key, stamp, header in zip(
+                    chosen, chosen_keys or [None] * len(chosen), stamp_list, header_list, strict=True
+                ):
+                    client.produce(
+                        topic, value, key, partition,
+                        on_delivery=on_delivery, timestamp=stamp or 0, headers=header or [],
+                    )  # fmt: skip
+            else:
+                _send_batch(client, topic, partition, chosen, chosen_keys, on_delivery)
+
+
+def _send_batch(
+    client: Producer,
+    topic: str,
+    partition: int,
+    values: Sequence[bytes | None],
+    keys: list[bytes | None] | None,
+    on_delivery: Any,
+) -> None:
+    messages: list[dict[str, Any]]
+    if keys is None:
+        messages = [{"value": value} for value in values]
+    else:
+        messages = [{"value": value, "key": key} for value, key in zip(values, keys, strict=True)]
+    # The partition must be an argument: one inside a message is ignored without a word.
+    accepted = client.produce_batch(topic, messages, partition, on_delivery=on_delivery)
+    if accepted != len(messages):
+        refused = next((m["_error"] for m in messages if m.get("_error") is not None), None)
+        if refused is None:
+            raise ConnectorError(
+                f"Kafka's client took {accepted} of {len(messages)} records for topic {topic} without an error",
+                domain=ErrorDomain.INTERNAL,
+                retry=True,
+            )
+        raise failed(refused, f"producing to topic {topic}, partition {partition}")
+
+
+def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) -> dict[int, Marker]:
+    """The newest marker of every owner. Call it after fencing the owners one is interested in.
+
+    Reads up to the high watermark taken now, not merely to the last stable offset: behind another owner's open
+    transaction there may be newer markers. Waits for such a transaction to end."""
+    topic = marker_topic(namespace)
+    doing = f"reading markers of {topic}"
+    place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+    try:
+        probe = _marker_reader(client, namespace, "read_uncommitted")
+        try:
+            low, high = probe.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
+        finally:
+            probe.close()
+        if low >= high:
+            return {}
+        reader = _marker_reader(client, namespace, "read_committed")
+        try:
+            reader.assign([place])
+            return _markers_below(reader, high, timeout_s, doing)
+        finally:
+            reader.close()
+    except KafkaException as error:
+        raise failed(kafka_error(error), doing) from error
+
+
+def _marker_reader(client: Mapping[str, str], namespace: str, isolation_level: str) -> Consumer:
+    own: Settings = {
+        "group.id": f"{namespace}-markers",
+        "isolation.level": isolation_level,
+        # Compaction may remove the first record between looking and reading.
+        "auto.offset.reset": "earliest",
+    }
+    return consumer(client, own)
+
+
+def _markers_below(reader: Consumer, high: int, timeout_s: float, doing: str) -> dict[int, Marker]:
+    markers: dict[int, Marker] = {}
+    deadline = time.monotonic() + timeout_s
+    position = 0
+    while position < high:
+        if time.monotonic() > deadline:
+            raise ConnectorError(
+                f"{doing}: no progress beyond offset {position} of {high} in {timeout_s:.0f} s; "
+                "a transaction of another owner is still open",
+                domain=ErrorDomain.EXTERNAL,
+                retry=True,
+            )
+        for message in reader.consume(500, 0.1):
+            error = message.error()
+            if error is None:
+                position = max(position, _offset(message) + 1)
+                key, value = message.key(), message.value()
+                if key is not None and value is not None:
+                    markers[int(key)] = msgspec.json.decode(value, type=Marker)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = max(position, _offset(message))
+            elif not error.retriable():
+                raise failed(error, doing)
+    return markers
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
