@@ -12,8 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+from connectors.api import SplitState
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
-from runtime.elements import Batch
+from runtime.elements import Batch, Watermark, WatermarkStatus
 from runtime.ids import AttemptId
 
 OUTPUT_ROWS_MAX = 32_768
@@ -75,5 +76,40 @@ class Operator(Protocol):
 
     def counters(self) -> dict[str, float]:
         """Counters and gauges by Flink's metric names, e.g. `numLateRecordsDropped`."""
+
+    def close(self) -> None: ...
+
+
+class SourceOperator(Protocol):
+    """The first operator of a chain without inputs."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def ended(self) -> bool:
+        """No element will ever follow."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether `poll` can give anything: False until there is a split."""
+
+    def open(self) -> None: ...
+
+    def add_splits(self, splits: tuple[SplitState, ...], all_assigned: bool) -> None:
+        """Splits to read from now on; known ones are ignored. `all_assigned`: none will ever follow."""
+
+    def stop(self) -> None:
+        """End as if the input had; positions stay where they are."""
+
+    def poll(self, timeout_ms: int) -> Iterator[Batch | Watermark | WatermarkStatus]:
+        """What is there now; waits up to `timeout_ms` if nothing is."""
+
+    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        """Positions after the last element given out. Called between two polls only."""
+
+    def checkpoint_committed(self, checkpoint_id: int) -> None: ...
+
+    def counters(self) -> dict[str, float]: ...
 
     def close(self) -> None: ...

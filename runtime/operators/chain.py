@@ -1,0 +1,108 @@
+"""A chain of operators: consecutive links call each other; what leaves the last one goes to the record writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from planner.ir import operators as ir
+from planner.ir import types as t
+from planner.ir.expressions import Call, Expression, substitute
+from runtime.elements import Batch
+from runtime.operators.expressions.compiler import is_deterministic
+from runtime.operators.protocol import FinishSnapshot, Operator
+
+
+class OperatorChain:
+    """Drives operators in order. `emit` takes what the last one gives; `yield_point` is called between pieces and
+    raises when the task was cancelled."""
+
+    def __init__(
+        self, operators: Sequence[Operator], emit: Callable[[Batch], None], yield_point: Callable[[], None]
+    ) -> None:
+        self.operators = tuple(operators)
+        self._emit = emit
+        self._yield_point = yield_point
+
+    def open(self) -> None:
+        # From the end: consumers are ready before their producers.
+        for operator in reversed(self.operators):
+            operator.open()
+
+    def process(self, batch: Batch) -> None:
+        """Rows for the first operator."""
+        self._pass_on(0, batch)
+
+    def advance(self, watermark_ms: int) -> None:
+        """Event time for each operator in turn: what one fires reaches the next before its own time moves."""
+        for index, operator in enumerate(self.operators):
+            for piece in operator.advance(watermark_ms):
+                self._pass_on(index + 1, piece)
+                self._yield_point()
+
+    def end(self, drain: bool) -> None:
+        """No input will follow."""
+        for index, operator in enumerate(self.operators):
+            for piece in operator.end(drain):
+                self._pass_on(index + 1, piece)
+                self._yield_point()
+
+    def snapshot(self, checkpoint_id: int) -> list[FinishSnapshot]:
+        return [operator.snapshot(checkpoint_id) for operator in self.operators]
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        return {operator.uid: operator.counters() for operator in self.operators}
+
+    def close(self) -> None:
+        """Closes every operator, then raises the first error."""
+        errors: list[Exception] = []
+        for operator in self.operators:
+            try:
+                operator.close()
+            except Exception as error:  # Closing the others comes first.
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _pass_on(self, index: int, batch: Batch) -> None:
+        if index == len(self.operators):
+            self._emit(batch)
+            return
+        for piece in self.operators[index].process(batch):
+            self._pass_on(index + 1, piece)
+            self._yield_point()
+
+
+def merge_calcs(operators: Sequence[ir.Operator]) -> tuple[ir.Operator, ...]:
+    """Consecutive calcs as one, so that a batch crosses them in one compiled function. Calcs with an expression that
+    is not deterministic stay apart: merged, it could be evaluated twice or for other rows."""
+    merged: list[ir.Operator] = []
+    for operator in operators:
+        previous = merged[-1] if merged else None
+        if isinstance(operator, ir.Calc) and isinstance(previous, ir.Calc) and _mergeable(previous, operator):
+            merged[-1] = _merge(previous, operator)
+        else:
+            merged.append(operator)
+    return tuple(merged)
+
+
+def _mergeable(first: ir.Calc, second: ir.Calc) -> bool:
+    return all(is_deterministic(e) for calc in (first, second) for e in (*calc.projections, *_condition(calc)))
+
+
+def _condition(calc: ir.Calc) -> tuple[Expression, ...]:
+    return () if calc.condition is None else (calc.condition,)
+
+
+def _merge(first: ir.Calc, second: ir.Calc) -> ir.Calc:
+    conditions = (*_condition(first), *(substitute(c, first.projections) for c in _condition(second)))
+    match conditions:
+        case ():
+            condition = None
+        case (only,):
+            condition = only
+        case _:
+            condition = Call("AND", conditions, t.BOOLEAN)
+    projections = tuple(substitute(p, first.projections) for p in second.projections)
+    return msgspec.structs.replace(second, condition=condition, projections=projections)

@@ -1,0 +1,84 @@
+"""From the operators of a JobGraph to those that run. Total: a test checks it against `planner.ir.operators`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import msgspec
+
+from planner.ir import operators as ir
+from runtime.operators.calc import CalcOperator
+from runtime.operators.chain import merge_calcs
+from runtime.operators.checks import CheckedOperator
+from runtime.operators.collect import CollectOperator
+from runtime.operators.environment import TaskEnvironment
+from runtime.operators.limit import LimitOperator
+from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
+from runtime.operators.sink import SinkOperator
+from runtime.operators.source import SourceOperator as TableSourceOperator
+from runtime.operators.values import ValuesOperator
+from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
+from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
+
+ContextOf = Callable[[ir.Operator], OperatorContext]
+
+
+class Operators(msgspec.Struct, frozen=True):
+    """The operators of one task. `source` is None in a task with inputs; `links` are all others in order; `sinks`
+    and `collect` are found among them, for commits and for reading results."""
+
+    source: SourceOperator | None
+    links: tuple[Operator, ...]
+    sinks: tuple[SinkOperator, ...]
+    collect: CollectOperator | None
+
+
+def build_operators(
+    nodes: tuple[ir.Operator, ...], context_of: ContextOf, environment: TaskEnvironment, *, checked: bool = False
+) -> Operators:
+    """Make the operators of a vertex; nothing is opened yet. `checked` wraps each with its invariants."""
+    source: SourceOperator | None = None
+    links: list[Operator] = []
+    for node in merge_calcs(nodes):
+        if isinstance(node, ir.Source | ir.Values):
+            assert node is nodes[0], "a source is the first operator of its chain"
+            source = build_source(node, context_of(node), environment)
+        else:
+            links.append(build_operator(node, context_of(node), environment))
+    sinks = tuple(link for link in links if isinstance(link, SinkOperator))
+    collect = next((link for link in links if isinstance(link, CollectOperator)), None)
+    if checked:
+        others = [node for node in merge_calcs(nodes) if not isinstance(node, ir.Source | ir.Values)]
+        links = [CheckedOperator(link, node) for link, node in zip(links, others, strict=True)]
+    return Operators(source, tuple(links), sinks, collect)
+
+
+def build_source(node: ir.Source | ir.Values, context: OperatorContext, environment: TaskEnvironment) -> SourceOperator:
+    match node:
+        case ir.Source():
+            return TableSourceOperator(node, context, environment)
+        case ir.Values():
+            return ValuesOperator(node, context)
+        case _:
+            assert_never(node)
+
+
+def build_operator(node: ir.Operator, context: OperatorContext, environment: TaskEnvironment) -> Operator:
+    match node:
+        case ir.Calc():
+            return CalcOperator(node, context)
+        case ir.LocalWindowAggregate():
+            return LocalWindowAggregateOperator(node)
+        case ir.GlobalWindowAggregate():
+            return GlobalWindowAggregateOperator(node, context)
+        case ir.Limit():
+            return LimitOperator(node, context, environment)
+        case ir.Sink():
+            return SinkOperator(node, context, environment)
+        case ir.Collect():
+            return CollectOperator(node, context, environment)
+        case ir.Source() | ir.Values():
+            raise AssertionError(f"{node.uid}: a source is the first operator of its chain")
+        case _:
+            assert_never(node)
