@@ -139,6 +139,8 @@ class Operation:
         self.result: StatementResult | None = None
         self.cursor: ResultCursor | None = None
         self.error: Exception | None = None
+        self.notices: list[str] = []
+        """What the user should know; shown with the first page."""
         self.task: asyncio.Task[None] | None = None
         self.done = asyncio.Event()
         self._clock = clock

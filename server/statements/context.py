@@ -10,8 +10,9 @@ from typing import ParamSpec, TypeVar
 from planner import api as planner_api
 from planner.catalog import CatalogEntry, ObjectPath, ViewEntry
 from planner.errors import SqlError, SqlState, did_you_mean
+from planner.ir.job_graph import JobGraph
 from planner.sql.statements import Name
-from runtime.api import JobClient
+from runtime.api import JobClient, JobId, SubmissionRefusedError
 from server.catalog.session_catalog import SessionCatalog
 from server.sessions import Session
 
@@ -42,6 +43,17 @@ class StatementContext:
         if path.database not in self.catalog.databases(path.catalog):
             raise unknown("database", path.database, self.catalog.databases(path.catalog), name)
         return path
+
+    async def submit(self, graph: JobGraph) -> JobId:
+        """Starts the job. Cancelled half way, it takes the job back: none may run unknown to everyone."""
+        submission = asyncio.ensure_future(self.jobs.submit(graph))
+        try:
+            return await asyncio.shield(submission)
+        except asyncio.CancelledError:
+            await self.jobs.cancel(await submission)
+            raise
+        except SubmissionRefusedError as error:
+            raise SqlError(SqlState.INVALID_PARAMETER, str(error), hint=error.hint) from error
 
     def existing(self, name: Name) -> tuple[ObjectPath, CatalogEntry]:
         """The definition under a name; raises SqlError with the nearest one if there is none."""

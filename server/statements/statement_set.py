@@ -48,5 +48,8 @@ async def _end(statement: EndStatementSet, context: StatementContext, pending: l
 
 async def end_outside(statement: EndStatementSet, context: StatementContext) -> StatementResult:
     raise SqlError(
-        SqlState.SYNTAX_ERROR, "END without BEGIN STATEMENT SET", span=statement.source.span, hint="Send BEGIN STATEMENT SET."
+        SqlState.SYNTAX_ERROR,
+        "END without BEGIN STATEMENT SET",
+        span=statement.source.span,
+        hint="Send BEGIN STATEMENT SET.",
     )
