@@ -11,6 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -33,7 +34,7 @@ from server.errors import OperationStateError, ResultUnavailableError, Unsupport
 from server.operations import Operation, OperationStatus, Page
 from server.secrets import masked
 from server.sessions import OperationRecord, Session, SessionManager
-from server.settings import effective
+from server.settings import effective, zone_name
 from server.statements import dispatch
 from server.statements.context import StatementContext
 from server.statements.result import StatementResult, job_started
@@ -131,7 +132,7 @@ class Gateway:
     def submit(self, handle: str, statement_text: str, execution_config: Mapping[str, str]) -> str:
         """Starts a statement; every error shows when its result is fetched."""
         session = self._sessions.get(handle)
-        zone = execution_config.get("table.local-time-zone") or self._zone(session)
+        zone = self._zone(session, execution_config)
         operation = Operation(str(uuid.uuid4()), statement_text, zone, self._clock)
         session.add_operation(operation)
         operation.task = asyncio.create_task(self._execute(session, operation, execution_config))
@@ -288,12 +289,11 @@ class Gateway:
             operation.finish(job_started(record.job_id), self.jobs)
         return operation
 
-    def _zone(self, session: Session) -> str:
+    def _zone(self, session: Session, config: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The zone TIMESTAMP_LTZ is shown in. A statement under a bad setting is refused for it, with a message."""
         key = "table.local-time-zone"
-        try:
-            return effective({key: self._job_defaults.get(key, "UTC")}, {key: session.properties.get(key, "UTC")})[key]
-        except SqlError:
-            return "UTC"  # The statement itself is refused for the same value, with a message.
+        layers = (config, session.properties, self._job_defaults)
+        return zone_name(next((layer[key] for layer in layers if key in layer), "UTC")) or "UTC"
 
 
 def _result_lost() -> ResultUnavailableError:

@@ -62,12 +62,22 @@ def one_of(*names: str) -> Check:
     return check
 
 
+_ZONE_OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
+
+
 def time_zone(value: str) -> str:
-    try:
-        zoneinfo.ZoneInfo(value)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return "a time zone such as 'UTC' or 'Europe/Berlin'"
-    return ""
+    return "" if zone_name(value) else "a time zone such as 'UTC', 'Europe/Berlin' or 'GMT+08:00'"
+
+
+def zone_name(value: str) -> str:
+    """A time zone as Arrow knows it: a region or `+hh:mm`; `default` is UTC, and empty is returned for none."""
+    value = value.strip()
+    if value == "default":
+        return "UTC"
+    offset = _ZONE_OFFSET.fullmatch(value)
+    if offset is not None and int(offset[2]) <= 18:
+        return f"{offset[1]}{int(offset[2]):02d}:{offset[3] or '00'}"
+    return value if value in zoneinfo.available_timezones() else ""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -82,12 +92,14 @@ class Setting(msgspec.Struct, frozen=True):
 
 _SETTINGS = (
     Setting("pipeline.name", text),
-    Setting("parallelism.default", integer(1, 32_768), "1"),
-    Setting("pipeline.max-parallelism", integer(1, 32_768)),
+    Setting("parallelism.default", integer(1, 32_767), "1"),
+    Setting("pipeline.max-parallelism", integer(-1, 32_767)),
     Setting("pipeline.operator-chaining.enabled", boolean),
     Setting("pipeline.auto-watermark-interval", duration),
     Setting("table.local-time-zone", time_zone, "UTC"),
     Setting("table.dml-sync", boolean, "false", reaches_job=False),
+    Setting("table.optimizer.agg-phase-strategy", one_of("AUTO", "ONE_PHASE", "TWO_PHASE")),
+    Setting("table.optimizer.reuse-source-enabled", boolean),
     Setting("table.exec.batch.max-rows", integer(1, 1_000_000)),
     Setting("table.exec.source.idle-timeout", duration),
     Setting("table.exec.sink.keyed-shuffle", one_of("NONE", "AUTO", "FORCE")),

@@ -7,7 +7,6 @@ and `timeZone` of a result are additions; clients that do not know them lose not
 from __future__ import annotations
 
 import asyncio
-import zoneinfo
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -28,6 +27,7 @@ from server.http.requests import (
     token,
 )
 from server.http.results import RowFormat, not_ready, page_body
+from server.settings import zone_name
 
 PRODUCT_NAME = "Headrace"
 VERSIONS = (1, 2, 3, 4)
@@ -220,9 +220,12 @@ def _rows_max(request: Request, most: int) -> int:
 
 def _time_zone(request: Request) -> str | None:
     text = request.query_params.get("timeZone")
-    if text is not None and text not in zoneinfo.available_timezones():
+    if text is None:
+        return None
+    zone = zone_name(text)
+    if not zone:
         raise bad_parameter("query", "timeZone", text)
-    return text
+    return zone
 
 
 def _refuse_timeout(timeout_ms: int | None) -> None:

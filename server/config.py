@@ -1,0 +1,177 @@
+"""The settings of all roles: one frozen tree, built once from the commented default file, a file of the user's,
+`HEADRACE_…` variables and flags, each above the one before it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from server.errors import GatewayError
+
+
+class ConfigError(GatewayError):
+    """A setting is unknown or malformed; the message names it and where it came from."""
+
+    code = "CONFIG_ERROR"
+
+
+class HttpSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    host: str
+    port: int
+
+
+class GatewaySection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    long_poll_ms: int
+    rows_max: int
+    session_idle_s: float
+    query_idle_s: float
+    sessions_max: int
+    check_interval_s: float
+
+
+class JobManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    data_directory: str
+    checkpoint_directory: str
+    rpc_host: str
+    rpc_port: int
+    heartbeat_interval_ms: int
+    heartbeat_timeout_ms: int
+    slot_timeout_ms: int
+    slots_expected: int
+
+
+class TaskManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    job_managers: tuple[str, ...]
+    host: str
+    slots: int
+    process_bytes: int
+    work_directory: str
+    slot_timeout_ms: int
+    cancellation_timeout_ms: int
+    job_manager_loss_timeout_ms: int
+
+
+class StandaloneSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    taskmanagers: int
+
+
+class LogSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    level: str
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every setting; what each means is in default.toml. `job` holds defaults of session settings."""
+
+    http: HttpSection
+    gateway: GatewaySection
+    jobmanager: JobManagerSection
+    taskmanager: TaskManagerSection
+    standalone: StandaloneSection
+    log: LogSection
+    job: dict[str, str]
+
+
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "http": HttpSection,
+    "gateway": GatewaySection,
+    "jobmanager": JobManagerSection,
+    "taskmanager": TaskManagerSection,
+    "standalone": StandaloneSection,
+    "log": LogSection,
+}
+
+VARIABLE_PREFIX = "HEADRACE_"
+CONFIG_VARIABLE = "HEADRACE_CONFIG"
+
+
+def load(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """The effective settings. `flags` are `section.key` → text; `job.<Flink's key>` sets a job default.
+
+    Raises ConfigError.
+    """
+    tree = tomllib.loads(resources.files("server").joinpath("default.toml").read_text(encoding="utf-8"))
+    tree.setdefault("job", {})
+    if path is not None:
+        _merge(tree, _read_file(path), str(path))
+    for name, key, value in _from_environment(environment):
+        _set(tree, key, value, name)
+    for key, value in flags.items():
+        _set(tree, key, value, f"--{key}")
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from error
+
+
+def known_keys() -> list[str]:
+    """All settings as `section.key`."""
+    return [f"{s}.{f.encode_name}" for s, kind in _SECTIONS.items() for f in msgspec.structs.fields(kind)]
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def _merge(tree: dict[str, Any], changes: Mapping[str, Any], origin: str) -> None:
+    for section, entries in changes.items():
+        if section not in tree or not isinstance(entries, dict):
+            raise _unknown(section, list(tree), origin)
+        for key, value in entries.items():
+            if section == "job":
+                tree["job"].update(_flat(key, value))
+            elif key not in tree[section]:
+                raise _unknown(f"{section}.{key}", known_keys(), origin)
+            else:
+                tree[section][key] = value
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Job defaults as text under dotted names, whether written as one quoted key or as nested tables."""
+    if isinstance(value, dict):
+        for inner, below in value.items():
+            yield from _flat(f"{key}.{inner}", below)
+    else:
+        yield key, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Variable name, setting and text, for every setting that a variable names."""
+    for key in known_keys():
+        name = VARIABLE_PREFIX + key.replace(".", "_").replace("-", "_").upper()
+        if name in environment:
+            yield name, key, environment[name]
+
+
+def _set(tree: dict[str, Any], dotted: str, text: str, origin: str) -> None:
+    section, _, key = dotted.partition(".")
+    if section == "job" and key:
+        tree["job"][key] = text
+        return
+    if section not in _SECTIONS or key not in tree[section]:
+        raise _unknown(dotted, known_keys(), origin)
+    field = next(f for f in msgspec.structs.fields(_SECTIONS[section]) if f.encode_name == key)
+    value: Any = [part.strip() for part in text.split(",")] if isinstance(tree[section][key], list) else text
+    try:
+        tree[section][key] = msgspec.to_builtins(msgspec.convert(value, field.type, strict=False))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+
+
+def _unknown(key: str, candidates: list[str], origin: str) -> ConfigError:
+    near = difflib.get_close_matches(key, candidates, n=1)
+    return ConfigError(
+        f"{origin}: unknown setting '{key}'",
+        hint=f"Did you mean '{near[0]}'?" if near else "server/default.toml lists all settings.",
+    )
