@@ -166,7 +166,7 @@ def test_goes_on_from_a_snapshot(kafka: str) -> None:
 )
 def test_start_up_modes(kafka: str, options: dict[str, str], expected: list[int]) -> None:
     topic = filled(kafka, partitions=1)
-    table = source(kafka, topic, COLUMNS, **{"scan__bounded__mode": "latest-offset"}, **options)
+    table = source(kafka, topic, COLUMNS, scan__bounded__mode="latest-offset", **options)
     with reading(table, discovered(table)) as reader:
         assert ids(rows(reader), f"{topic}-0") == expected
 

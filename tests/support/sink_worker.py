@@ -85,7 +85,7 @@ class SinkProcess:
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def recover(self, owners: list[OwnerState]) -> dict[str, int] | None:
+    def recover(self, owners: list[OwnerState]) -> Any:
         return self._ask({"do": "recover", "owners": base64.b64encode(msgspec.json.encode(owners)).decode()})
 
     def write(self, start: int, count: int) -> Any:
@@ -140,7 +140,7 @@ class _Killer:
 
 def _install(killer: _Killer) -> None:
     """Wrap the steps of the protocol so that the process can die behind each of them."""
-    from connectors.kafka import sink, transactions
+    from connectors.kafka import sink
     from connectors.kafka.epoch_file import EpochFileWriter
     from connectors.kafka.transactions import OwnerTransactions
 
@@ -166,8 +166,7 @@ def _install(killer: _Killer) -> None:
     after(OwnerTransactions, "_send", "produced", delivered)
     after(OwnerTransactions, "_offer", "marked", delivered)
     after(OwnerTransactions, "_commit", "committed")
-    after(transactions, "read_markers", "read")
-    sink.read_markers = transactions.read_markers
+    after(sink, "read_markers", "read")
 
 
 def _serve(writer: SinkWriter, killer: _Killer, subtask: int) -> None:

@@ -73,6 +73,16 @@ def add_partitions(bootstrap_servers: str, topic: str, total: int) -> None:
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(DEADLINE_S)
 
 
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Delete the topic and return when the broker no longer knows it."""
+    admin = AdminClient(_settings(bootstrap_servers))
+    admin.delete_topics([topic])[topic].result(DEADLINE_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while topic in admin.list_topics(timeout=DEADLINE_S).topics:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic} is still there")
+
+
 def produce(bootstrap_servers: str, topic: str, records: Iterable[Record], transactional_id: str | None = None) -> None:
     """Send all, in order per partition, and wait until the broker has them (committed, if an id is given)."""
     settings: dict[str, str | int | float | bool] = {**_settings(bootstrap_servers), "linger.ms": 5}
