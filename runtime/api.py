@@ -113,6 +113,14 @@ class UnknownJobError(Exception):
     """No job with that id."""
 
 
+class SubmissionRefusedError(Exception):
+    """The job cannot run: a setting or table option is wrong, or what it asks for is not supported."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 class ResultLostError(Exception):
     """The result of a SELECT is gone: its job's process died or the server restarted; run the statement again."""
 
@@ -129,7 +137,8 @@ class JobClient(Protocol):
     """Submit and steer jobs. All methods are coroutines of the server's own event loop."""
 
     async def submit(self, graph: JobGraph) -> JobId:
-        """Durable when it returns (except for a query): the job runs without the client, also over a restart."""
+        """Durable when it returns: the job runs without the client, also over a restart (a query fails then). Raises
+        SubmissionRefusedError."""
 
     async def cancel(self, job_id: JobId) -> None:
         """Ends the job; a no-op when it is terminal. Raises UnknownJobError."""

@@ -26,7 +26,10 @@ TaskKey = tuple[int, int]
 
 
 class RestoreRefusedError(Exception):
-    """The checkpoint does not fit the job; the message names what differs."""
+    """The checkpoint does not fit the job or cannot be read; the message names what is wrong."""
+
+    domain = "user"
+    retry = False
 
 
 class RestorePlan(msgspec.Struct, frozen=True):

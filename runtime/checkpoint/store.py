@@ -35,6 +35,9 @@ _READ_BYTES = 1 << 20
 class DamagedCheckpointError(Exception):
     """A file of a checkpoint is missing or not what was written. The message names it."""
 
+    domain = "external"
+    retry = True
+
 
 class CheckpointStore:
     """Owns the directory; one JobManager writes to it at a time."""

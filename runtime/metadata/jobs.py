@@ -15,7 +15,7 @@ import msgspec
 from connectors.api import Split
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
-from runtime.api import JobState, MetadataStore
+from runtime.api import JobState, JobStatus, MetadataStore
 from runtime.checkpoint.manifest import CheckpointPointer
 from runtime.ids import JobId
 from runtime.protocol.messages import Failure
@@ -26,10 +26,14 @@ _NEXT_IDS = "checkpoint-ids"
 _POINTERS = "pointers"
 _SPLITS = "splits"
 _NAMESPACES = "namespaces"
+_HISTORY = "job-history"
 
 
 class NamespaceTakenError(Exception):
     """Another live job writes under this namespace."""
+
+    domain = "user"
+    retry = False
 
     def __init__(self, namespace: str, owner: str) -> None:
         super().__init__(
@@ -86,8 +90,15 @@ class JobRecords:
 
     def delete(self, job_id: JobId) -> None:
         """Forget an ended job; its record goes last."""
-        for collection in (_NEXT_IDS, _POINTERS, _SPLITS, _GRAPHS, _JOBS):
+        for collection in (_HISTORY, _NEXT_IDS, _POINTERS, _SPLITS, _GRAPHS, _JOBS):
             self._store.delete(collection, job_id)
+
+    def history(self, job_id: JobId) -> JobStatus | None:
+        value = self._store.get(_HISTORY, job_id)
+        return msgspec.msgpack.decode(value, type=JobStatus) if value is not None else None
+
+    def set_history(self, status: JobStatus) -> None:
+        self._store.put(_HISTORY, status.job_id, msgspec.msgpack.encode(status))
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
@@ -124,11 +135,12 @@ class JobRecords:
     def claim_namespace(self, namespace: str, job_id: JobId) -> None:
         """Raises NamespaceTakenError when another job that has not ended owns it."""
         owner = self._store.get(_NAMESPACES, namespace)
-        if owner is not None and owner.decode() != job_id and self._is_live(JobId(owner.decode())):
+        if owner == job_id.encode():
+            return
+        if owner is not None and self._is_live(JobId(owner.decode())):
             raise NamespaceTakenError(namespace, owner.decode())
-        if owner is None or owner.decode() != job_id:
-            if not self._store.compare_and_set(_NAMESPACES, namespace, owner, job_id.encode()):
-                raise NamespaceTakenError(namespace, "just started")
+        if not self._store.compare_and_set(_NAMESPACES, namespace, owner, job_id.encode()):
+            raise NamespaceTakenError(namespace, "another one")
 
     def release_namespace(self, namespace: str, job_id: JobId) -> None:
         owner = self._store.get(_NAMESPACES, namespace)

@@ -1,0 +1,108 @@
+"""From an ExecutionGraph whose tasks have slots to the descriptors that slots execute. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from planner.ir.job_graph import Edge, EdgeKind, Vertex
+from planner.ir.operators import Sink
+from runtime.checkpoint.recovery import RestorePlan
+from runtime.ids import AttemptId, SlotId
+from runtime.jobmanager.execution_graph import ExecutionGraph
+from runtime.protocol.descriptors import ChannelAddress, ChannelEnd, InputDescriptor, OutputDescriptor, TaskDescriptor
+from runtime.protocol.messages import DeployTasks
+
+
+class DeploymentPlan(msgspec.Struct, frozen=True):
+    """What all tasks of a generation share. `namespaces`: sink uid → namespace."""
+
+    checkpoint_directory: str
+    incarnation: str
+    namespaces: Mapping[str, str]
+    settings: Mapping[str, str]
+    restore: RestorePlan
+
+
+def deployments(execution: ExecutionGraph, plan: DeploymentPlan) -> list[DeployTasks]:
+    """One message per slot, with all tasks of that slot."""
+    by_slot: dict[SlotId, list[TaskDescriptor]] = {slot.slot_id: [] for slot in execution.slots}
+    for attempt in execution.attempts:
+        by_slot[execution.slot(attempt).slot_id].append(_descriptor(execution, plan, attempt))
+    return [
+        DeployTasks(slot_id, execution.job_id, execution.generation, tuple(tasks)) for slot_id, tasks in by_slot.items()
+    ]
+
+
+def _descriptor(execution: ExecutionGraph, plan: DeploymentPlan, attempt: AttemptId) -> TaskDescriptor:
+    graph = execution.graph
+    vertex = graph.vertex(attempt.vertex_id)
+    key = (attempt.vertex_id, attempt.subtask_index)
+    return TaskDescriptor(
+        attempt=attempt,
+        vertex=vertex,
+        inputs=tuple(
+            _input(execution, edge_id, edge, attempt)
+            for edge_id, edge in enumerate(graph.edges)
+            if edge.target == vertex.id
+        ),
+        outputs=tuple(
+            _output(execution, edge_id, edge, attempt)
+            for edge_id, edge in enumerate(graph.edges)
+            if edge.source == vertex.id
+        ),
+        settings=dict(plan.settings),
+        checkpoint_directory=plan.checkpoint_directory,
+        incarnation=plan.incarnation,
+        namespaces={o.uid: plan.namespaces[o.uid] for o in vertex.operators if isinstance(o, Sink)},
+        restored_checkpoint_id=plan.restore.checkpoint_id,
+        restore=plan.restore.operators[key],
+        finished=key in plan.restore.finished,
+    )
+
+
+def _input(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: AttemptId) -> InputDescriptor:
+    source, target = execution.graph.vertex(edge.source), execution.graph.vertex(edge.target)
+    producers = [
+        index
+        for index in range(source.parallelism)
+        if attempt.subtask_index in consumer_indexes(edge.kind, index, source, target)
+    ]
+    return InputDescriptor(
+        edge_id, edge.kind, edge.schema, edge.changelog, tuple(_end(execution, source, index) for index in producers)
+    )
+
+
+def _output(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: AttemptId) -> OutputDescriptor:
+    source, target = execution.graph.vertex(edge.source), execution.graph.vertex(edge.target)
+    consumers = consumer_indexes(edge.kind, attempt.subtask_index, source, target)
+    return OutputDescriptor(
+        edge_id,
+        edge.kind,
+        edge.schema,
+        edge.changelog,
+        edge.keys,
+        target.parallelism,
+        tuple(_end(execution, target, index) for index in consumers),
+    )
+
+
+def consumer_indexes(kind: EdgeKind, producer_index: int, source: Vertex, target: Vertex) -> tuple[int, ...]:
+    """Consumer subtasks that one producer subtask has a channel to. Raises ValueError for a forward edge between
+    vertices of different parallelism."""
+    match kind:
+        case EdgeKind.FORWARD:
+            if source.parallelism != target.parallelism:
+                raise ValueError(f"forward edge from '{source.name}' to '{target.name}' changes parallelism")
+            return (producer_index,)
+        case EdgeKind.SINGLE:
+            return (0,)
+        case EdgeKind.HASH | EdgeKind.REBALANCE:
+            return tuple(range(target.parallelism))
+
+
+def _end(execution: ExecutionGraph, vertex: Vertex, index: int) -> ChannelEnd:
+    attempt = execution.attempt(vertex.id, index)
+    slot = execution.slot(attempt)
+    return ChannelEnd(attempt, ChannelAddress(slot.slot_id, slot.host, slot.data_port))

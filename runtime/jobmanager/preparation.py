@@ -1,0 +1,182 @@
+"""The blocking work around a generation of a job, for helper threads: durable records, the restored checkpoint, sink
+targets, splits, fencing. What it finds out comes back as plain data."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from connectors.api import SinkConnector, Split, SplitEnumerator, SplitState, TableDefinition
+from connectors.registry import connector
+from planner.ir.job_graph import JobGraph
+from planner.ir.operators import Sink, Source, TableRef
+from planner.ir.types import Field
+from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
+from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
+from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
+from runtime.ids import JobId
+from runtime.job_settings import CHECKPOINT_INTERVAL, JobSettings, SettingError
+from runtime.metadata.jobs import JobRecord, JobRecords
+
+_NAMESPACE_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a generation starts from."""
+
+    plan: RestorePlan
+    pointer: CheckpointPointer | None
+    manifest: CheckpointManifest | None
+    checkpoint_directory: str
+
+
+class SourceSplits(msgspec.Struct, frozen=True):
+    """`assigned[i]`: splits for subtask i that are in no checkpoint. `known`: ids of every split of the source."""
+
+    assigned: tuple[tuple[SplitState, ...], ...]
+    known: frozenset[str]
+    discovery_interval_ms: int
+
+
+def sinks_of(graph: JobGraph) -> list[tuple[Sink, int]]:
+    """Each sink with its parallelism."""
+    return [(o, vertex.parallelism) for vertex in graph.vertices for o in vertex.operators if isinstance(o, Sink)]
+
+
+def sources_of(graph: JobGraph) -> list[tuple[Source, int, int]]:
+    """Each source with its vertex id and parallelism."""
+    return [
+        (o, vertex.id, vertex.parallelism)
+        for vertex in graph.vertices
+        for o in vertex.operators
+        if isinstance(o, Source)
+    ]
+
+
+def sink_connector(sink: Sink) -> SinkConnector:
+    """Raises OptionError."""
+    return connector(sink.table.connector).sink(_definition(sink.table))
+
+
+def check_submission(graph: JobGraph, settings: JobSettings) -> None:
+    """Refuse what cannot run. Raises OptionError or SettingError; connects to nothing."""
+    for source, _, _ in sources_of(graph):
+        connector(source.table.connector).source(_definition(source.table))
+    committing = [sink for sink, _ in sinks_of(graph) if sink_connector(sink).committing]
+    if committing and settings.checkpoint.interval_ms == 0 and not graph.bounded:
+        raise SettingError(
+            CHECKPOINT_INTERVAL,
+            f"0 switches checkpoints off, but sink '{committing[0].table.identifier}' is exactly-once and commits "
+            "with checkpoints",
+        )
+
+
+def begin_generation(records: JobRecords, record: JobRecord, graph: JobGraph) -> JobRecord:
+    """Durable before anything is deployed: the raised generation, each committing sink's namespace (claimed) and the
+    largest parallelism it was ever started with. Raises NamespaceTakenError, OptionError."""
+    namespaces = dict(record.namespaces)
+    owner_counts = dict(record.owner_counts)
+    for number, (sink, parallelism) in enumerate(sinks_of(graph)):
+        found = sink_connector(sink)
+        if found.committing:
+            prefix = found.transactional_id_prefix
+            fresh = _unique_prefix(prefix, sink, graph) if prefix else f"{record.job_id}-{number}"
+            namespace = namespaces.setdefault(sink.uid, fresh)
+            owner_counts[sink.uid] = max(owner_counts.get(sink.uid, 0), parallelism)
+            records.claim_namespace(namespace, record.job_id)
+    begun = msgspec.structs.replace(
+        record, generation=record.generation + 1, namespaces=namespaces, owner_counts=owner_counts
+    )
+    records.update(begun)
+    return begun
+
+
+def restore(records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph) -> Restored:
+    """The latest committed checkpoint, verified, as restore records of every task; files of attempts that no
+    checkpoint names are swept. Raises RestoreRefusedError."""
+    directory = store.create_job_directory(record.job_id)
+    pointer = records.pointer(record.job_id)
+    manifest = _verified_manifest(store, record.job_id, pointer) if pointer is not None else None
+    store.sweep(record.job_id, [(pointer, manifest)] if pointer is not None and manifest is not None else [])
+    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, manifest, str(directory))
+
+
+class Outside:
+    """A job's dealings with the systems it reads and writes. Used by one helper thread at a time."""
+
+    def __init__(self, graph: JobGraph, job_id: JobId, records: JobRecords) -> None:
+        self._graph = graph
+        self._job_id = job_id
+        self._records = records
+        self._enumerators: dict[str, SplitEnumerator] = {}
+
+    def prepare(self, record: JobRecord, restored: Restored) -> dict[str, SourceSplits]:
+        """Check and create sink targets, then find each source's splits. Before the first checkpoint the splits of
+        the first enumeration are used again, so that `latest` means the same place. Raises ConnectorError."""
+        for sink, _ in sinks_of(self._graph):
+            sink_connector(sink).prepare(record.namespaces.get(sink.uid, ""))
+        first = self._records.first_splits(self._job_id)
+        found: dict[str, SourceSplits] = {}
+        enumerated: dict[str, tuple[Split, ...]] = {}
+        for source, _, parallelism in sources_of(self._graph):
+            enumerator = self._enumerator(source)
+            restored_splits = restored.plan.known_splits.get(source.uid, ())
+            known = frozenset(state.split.id for state in restored_splits)
+            fresh: tuple[Split, ...] = ()
+            if restored.manifest is None and first is not None:
+                fresh = first.get(source.uid, ())
+                known = known | {split.id for split in fresh}
+            fresh = (*fresh, *enumerator.discover(known))
+            enumerated[source.uid] = fresh
+            found[source.uid] = SourceSplits(
+                tuple(spread_splits((SplitState(s) for s in fresh), parallelism, first=len(restored_splits))),
+                known | {split.id for split in fresh},
+                enumerator.discovery_interval_ms,
+            )
+        if restored.manifest is None and enumerated != first:
+            self._records.set_first_splits(self._job_id, enumerated)
+        return found
+
+    def discover(self, source: Source, known: frozenset[str]) -> tuple[SplitState, ...]:
+        """Splits that appeared since. Raises ConnectorError."""
+        return tuple(SplitState(split) for split in self._enumerator(source).discover(known))
+
+    def fence(self, record: JobRecord) -> None:
+        """End every open transaction of the job's sinks. Raises ConnectorError."""
+        for sink, _ in sinks_of(self._graph):
+            namespace = record.namespaces.get(sink.uid)
+            if namespace:
+                sink_connector(sink).fence(namespace, record.owner_counts.get(sink.uid, 1))
+
+    def close(self) -> None:
+        for enumerator in self._enumerators.values():
+            enumerator.close()
+        self._enumerators = {}
+
+    def _enumerator(self, source: Source) -> SplitEnumerator:
+        enumerator = self._enumerators.get(source.uid)
+        if enumerator is None:
+            enumerator = connector(source.table.connector).source(_definition(source.table)).enumerator()
+            self._enumerators[source.uid] = enumerator
+        return enumerator
+
+
+def _verified_manifest(store: CheckpointStore, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
+    try:
+        manifest = store.read(job_id, pointer)
+        store.verify(job_id, manifest.segments)
+    except DamagedCheckpointError as error:
+        raise RestoreRefusedError(f"checkpoint {pointer.checkpoint_id} is damaged: {error}") from error
+    return manifest
+
+
+def _definition(table: TableRef) -> TableDefinition:
+    columns = tuple(Field(column.name, column.type) for column in table.physical.columns)
+    return TableDefinition(table.identifier, table.options, columns, table.primary_key)
+
+
+def _unique_prefix(prefix: str, sink: Sink, graph: JobGraph) -> str:
+    """The user's prefix; with the sink's uid behind it when several sinks of the job share it."""
+    sharing = [s for s, _ in sinks_of(graph) if sink_connector(s).transactional_id_prefix == prefix]
+    return prefix if len(sharing) == 1 else f"{prefix}-{_NAMESPACE_UNSAFE.sub('-', sink.uid)}"

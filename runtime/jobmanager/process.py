@@ -1,0 +1,330 @@
+"""The JobManager: metadata store, TaskManager endpoint, slots and one JobMaster per job; implements `JobClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from connectors.errors import ConnectorError
+from planner.ir.job_graph import JobGraph
+from runtime.api import (
+    CheckpointSummary,
+    ClusterOverview,
+    JobFailedError,
+    JobState,
+    JobStatus,
+    MetadataStore,
+    ResultLostError,
+    ResultPage,
+    SubmissionRefusedError,
+    TaskManagerStatus,
+    UnknownJobError,
+)
+from runtime.checkpoint.store import CheckpointStore
+from runtime.clock import wall_clock_ms
+from runtime.config import JobManagerSettings
+from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
+from runtime.job_settings import SettingError, parse_job_settings
+from runtime.jobmanager import job as core
+from runtime.jobmanager import scheduler as slots
+from runtime.jobmanager.endpoint import TaskManagerEndpoint
+from runtime.jobmanager.job_master import JobMaster
+from runtime.jobmanager.preparation import check_submission
+from runtime.jobmanager.services import HelperThread, Services
+from runtime.metadata.jobs import JobRecord, JobRecords
+from runtime.metadata.store import SqliteMetadataStore
+from runtime.protocol.messages import (
+    CheckpointAcknowledged,
+    CheckpointCommitted,
+    CheckpointDeclined,
+    CheckpointRequested,
+    Failure,
+    InputsEnded,
+    LimitReached,
+    Message,
+    ReleaseSlot,
+    SlotReport,
+    TaskInitialized,
+    TaskStateChanged,
+    ToSlot,
+)
+
+_log = logging.getLogger(__name__)
+
+STORE_FILE = "metadata.sqlite"
+CHECKPOINTS = "checkpoints"
+ENDED_JOBS_KEPT = 200
+END_WAIT_MS = 2_000
+"""How long a fetch that found no process waits for the word on how the query ended."""
+
+_OfTask = (
+    TaskStateChanged
+    | TaskInitialized
+    | CheckpointAcknowledged
+    | CheckpointDeclined
+    | CheckpointCommitted
+    | InputsEnded
+    | LimitReached
+    | CheckpointRequested
+)
+_LOST = Failure("the result of the query was lost: the JobManager was restarted", "internal", False, "Run it again.")
+
+
+class JobManager:
+    """Create with `start`. All methods belong to one event loop; records and files are written on helper threads."""
+
+    def __init__(self, settings: JobManagerSettings, store: SqliteMetadataStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._records = JobRecords(store)
+        self._thread = HelperThread("job-records")
+        directory = settings.checkpoint_directory or str(Path(settings.data_directory) / CHECKPOINTS)
+        self._services = Services(self._records, CheckpointStore(Path(directory)), self, self._on_lost_leadership)
+        self._scheduler = slots.Scheduler()
+        self._masters: dict[JobId, JobMaster] = {}
+        self._ended: dict[JobId, JobStatus] = {}
+        """Jobs that had ended before this JobManager started."""
+        self._slot_rss: dict[SlotId, int] = {}
+        self._leadership_lost = asyncio.Event()
+        self._endpoint = TaskManagerEndpoint(
+            self, store.leader_token, settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms
+        )
+
+    @classmethod
+    async def start(cls, settings: JobManagerSettings) -> JobManager:
+        """Takes the lease, opens the port, and goes on with every job that had not ended. Raises OSError when the
+        port is taken."""
+        path = Path(settings.data_directory) / STORE_FILE
+        store = await asyncio.to_thread(SqliteMetadataStore, path)
+        job_manager = cls(settings, store)
+        await job_manager._endpoint.start(settings.rpc_host, settings.rpc_port)
+        await job_manager._recover_jobs()
+        return job_manager
+
+    @property
+    def rpc_port(self) -> int:
+        return self._endpoint.port
+
+    @property
+    def metadata(self) -> MetadataStore:
+        """Shared with the server: catalog and sessions live beside the jobs, under the same lease."""
+        return self._store
+
+    async def lost_leadership(self) -> None:
+        """Returns when another JobManager has taken over: this process must end."""
+        await self._leadership_lost.wait()
+
+    async def stop(self) -> None:
+        """Suspend all jobs and close. Their records say that they live: the next start goes on with them."""
+        await asyncio.gather(*(master.suspend() for master in self._masters.values()))
+        await self._endpoint.stop()
+        self._thread.close()
+        await asyncio.to_thread(self._store.close)
+
+    # ----------------------------------------------------------------------------------------------------- JobClient
+
+    async def submit(self, graph: JobGraph) -> JobId:
+        settings = {**self._settings.job_defaults, **graph.settings}
+        graph = msgspec.structs.replace(graph, settings=settings)
+        try:
+            parsed = parse_job_settings(settings)
+            await self._thread.run(check_submission, graph, parsed)
+        except SettingError as error:
+            raise SubmissionRefusedError(str(error)) from error
+        except ConnectorError as error:
+            raise SubmissionRefusedError(error.message, error.hint) from error
+        job_id = JobId(uuid.uuid4().hex)
+        now_ms = wall_clock_ms()
+        state = JobState.INITIALIZING
+        record = JobRecord(job_id, graph.name, state, graph.is_query, now_ms, state_timestamps_ms={state.value: now_ms})
+        await self._thread.run(self._records.create, record, graph)
+        master = JobMaster(self._services, record, graph, parsed)
+        self._masters[job_id] = master
+        master.start()
+        return job_id
+
+    async def cancel(self, job_id: JobId) -> None:
+        master = self._masters.get(job_id)
+        if master is not None:
+            master.post(core.CancelRequested())
+        elif job_id not in self._ended:
+            raise UnknownJobError(job_id)
+
+    async def status(self, job_id: JobId) -> JobStatus:
+        master = self._masters.get(job_id)
+        if master is not None:
+            return master.status()
+        if job_id in self._ended:
+            return self._ended[job_id]
+        raise UnknownJobError(job_id)
+
+    async def jobs(self) -> list[JobStatus]:
+        known = [*(master.status() for master in self._masters.values()), *self._ended.values()]
+        return sorted(known, key=lambda status: (status.start_ms, status.job_id), reverse=True)
+
+    async def wait(self, job_id: JobId, timeout_ms: int) -> JobStatus:
+        master = self._masters.get(job_id)
+        if master is not None:
+            await master.wait_ended(timeout_ms)
+        return await self.status(job_id)
+
+    async def fetch(self, job_id: JobId, sequence: int, rows_max: int, wait_ms: int) -> ResultPage:
+        master = self._masters.get(job_id)
+        if master is None:
+            status = await self.status(job_id)
+            raise ResultLostError((status.failure or _LOST).message)
+        if master.result is None:
+            raise ResultLostError(f"job {job_id} is not a query")
+        lost: ResultLostError | None = None
+        try:
+            page = await master.result.fetch(sequence, rows_max, wait_ms)
+            if page is not None:
+                return page
+        except ResultLostError as error:
+            lost = error
+        await master.wait_ended(END_WAIT_MS)
+        status = master.status()
+        if status.state is JobState.FAILED and status.failure is not None:
+            raise JobFailedError(status.failure)
+        raise lost or ResultLostError(f"the query was ended ({status.state})")
+
+    async def overview(self) -> ClusterOverview:
+        states = Counter(status.state.value for status in await self.jobs())
+        return ClusterOverview(
+            task_managers=len(self._endpoint.task_managers),
+            slots_total=self._scheduler.slots_total,
+            slots_available=self._scheduler.slots_free,
+            jobs_by_state=dict(states),
+        )
+
+    async def task_managers(self) -> list[TaskManagerStatus]:
+        found = []
+        for task_manager in self._endpoint.task_managers:
+            all_slots, free = self._scheduler.slots_of(task_manager.id)
+            found.append(
+                TaskManagerStatus(
+                    task_manager.id,
+                    task_manager.host,
+                    task_manager.pid,
+                    len(all_slots),
+                    free,
+                    task_manager.memory_bytes,
+                    task_manager.heard_at_wall_ms,
+                    tuple(slot.pid for slot in all_slots),
+                )
+            )
+        return found
+
+    # --------------------------------------------------------------------------------------- listener of the endpoint
+
+    def slot_added(self, slot: slots.SlotInfo) -> None:
+        self._schedule(slots.SlotAdded(slot))
+
+    def slot_removed(self, slot_id: SlotId, reason: str) -> None:
+        self._schedule(slots.SlotRemoved(slot_id), reason)
+
+    def slots_of(self, task_manager_id: TaskManagerId) -> list[slots.SlotInfo]:
+        return self._scheduler.slots_of(task_manager_id)[0]
+
+    def message_received(self, message: Message) -> None:
+        if isinstance(message, SlotReport):
+            self._slot_rss[message.slot_id] = message.rss_bytes
+            for metrics in message.tasks:
+                master = self._master_of(metrics.attempt)
+                if master is not None:
+                    master.report(metrics)
+        elif isinstance(message, _OfTask):
+            master = self._master_of(message.attempt)
+            if master is not None:
+                master.receive(message)
+
+    # ------------------------------------------------------------------------------------------ provider of the slots
+
+    def request_slots(self, job_id: JobId, group_sizes: dict[str, int]) -> None:
+        self._schedule(slots.SlotsRequested(job_id, group_sizes))
+
+    def release_slots(self, job_id: JobId) -> None:
+        self._schedule(slots.SlotsReleased(job_id))
+
+    def send(self, slot: slots.SlotInfo, message: ToSlot) -> None:
+        self._endpoint.send(slot, message)
+
+    def _schedule(self, event: slots.SchedulerEvent, reason: str = "") -> None:
+        for command in self._scheduler.handle(event):
+            match command:
+                case slots.GrantSlots(job_id=job_id, slots=granted):
+                    self._masters[job_id].post(core.SlotsGranted(granted))
+                case slots.ReportMissing(job_id=job_id, missing=missing):
+                    self._masters[job_id].post(core.SlotsShort(missing))
+                case slots.ReportSlotLost(job_id=job_id, slot_id=slot_id):
+                    self._masters[job_id].post(core.SlotGone(slot_id, reason))
+                case slots.EndSlot(slot=slot):
+                    self._slot_rss.pop(slot.slot_id, None)
+                    self._endpoint.send(slot, ReleaseSlot(slot.slot_id))
+
+    # --------------------------------------------------------------------------------------------------------- private
+
+    async def _recover_jobs(self) -> None:
+        for record in await self._thread.run(self._load_records):
+            if record.state.terminal:
+                continue
+            try:
+                graph = await self._thread.run(self._records.graph, record.job_id)
+                settings = parse_job_settings(graph.settings)
+            except (KeyError, ValueError) as error:
+                failure = Failure(f"the job cannot be read: {error}", "internal", False)
+                await self._end_unrecoverable(record, failure)
+                continue
+            if record.is_query:
+                await self._end_unrecoverable(record, _LOST)
+                continue
+            master = JobMaster(self._services, record, graph, settings)
+            self._masters[record.job_id] = master
+            ending = record.state if record.state in (JobState.CANCELLING, JobState.FAILING) else None
+            _log.info("job %s (%s): taken over in state %s", record.job_id, record.name, record.state)
+            master.start(ending)
+
+    def _load_records(self) -> list[JobRecord]:
+        """All jobs; those that ended long ago are forgotten."""
+        records = sorted(self._records.all(), key=lambda record: record.submitted_at_ms)
+        ended = [record for record in records if record.state.terminal]
+        for record in ended[:-ENDED_JOBS_KEPT]:
+            self._records.delete(record.job_id)
+        for record in ended[-ENDED_JOBS_KEPT:]:
+            self._ended[record.job_id] = self._records.history(record.job_id) or _bare_status(record)
+        return records
+
+    async def _end_unrecoverable(self, record: JobRecord, failure: Failure) -> None:
+        now_ms = wall_clock_ms()
+        ended = msgspec.structs.replace(record, state=JobState.FAILED, end_ms=now_ms, failure=failure)
+        await self._thread.run(self._records.update, ended)
+        self._ended[record.job_id] = _bare_status(ended)
+
+    def _master_of(self, attempt: AttemptId) -> JobMaster | None:
+        return self._masters.get(attempt.job_id)
+
+    def _on_lost_leadership(self) -> None:
+        _log.error("another JobManager has taken over, or this one cannot write any more")
+        self._leadership_lost.set()
+
+
+def _bare_status(record: JobRecord) -> JobStatus:
+    return JobStatus(
+        record.job_id,
+        record.name,
+        record.state,
+        record.submitted_at_ms,
+        record.end_ms,
+        record.state_timestamps_ms,
+        (),
+        CheckpointSummary(),
+        record.restarts,
+        failure=record.failure,
+        generation=record.generation,
+        is_query=record.is_query,
+    )
