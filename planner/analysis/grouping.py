@@ -38,11 +38,10 @@ class GroupedBinder(ExpressionBinder):
     (equal ones once). Any other column is an error.
     """
 
-    def __init__(self, scope: Scope, script: str, keys: tuple[Expression, ...], key_names: dict[str, str]) -> None:
+    def __init__(self, scope: Scope, script: str, keys: tuple[Expression, ...]) -> None:
         super().__init__(scope, script)
         self.keys = {canonical(key): i for i, key in enumerate(keys)}
         self.key_expressions = keys
-        self.key_names = key_names
         self.aggregates: list[BoundAggregate] = []
         self._input = ExpressionBinder(scope, script, "an aggregate's argument")
 
@@ -81,12 +80,9 @@ class GroupedBinder(ExpressionBinder):
         bound = BoundAggregate(function, argument, condition, type_, self.text_of(node))
         for i, known in enumerate(self.aggregates):
             if known.identity() == bound.identity():
-                return InputRef(len(self.keys_in_order()) + i, known.type)
+                return InputRef(len(self.key_expressions) + i, known.type)
         self.aggregates.append(bound)
-        return InputRef(len(self.keys_in_order()) + len(self.aggregates) - 1, type_)
-
-    def keys_in_order(self) -> tuple[Expression, ...]:
-        return self.key_expressions
+        return InputRef(len(self.key_expressions) + len(self.aggregates) - 1, type_)
 
     def _argument(self, node: nodes.FunctionCall, name: str) -> Expression | None:
         arguments = node.args.get("expressions") or []

@@ -1,0 +1,48 @@
+"""From written names to full paths and definitions."""
+
+from __future__ import annotations
+
+from planner.catalog import Catalog, CatalogEntry, ObjectPath
+from planner.errors import Span, SqlError, SqlState, did_you_mean
+
+
+def full_path(parts: tuple[str, ...], catalog: Catalog) -> ObjectPath:
+    """`name`, `database.name` or `catalog.database.name`, completed by the session's current ones."""
+    match parts:
+        case (name,):
+            return ObjectPath(catalog.current_catalog, catalog.current_database, name)
+        case (database, name):
+            return ObjectPath(catalog.current_catalog, database, name)
+        case (catalog_name, database, name):
+            return ObjectPath(catalog_name, database, name)
+        case _:
+            raise AssertionError(f"a name of {len(parts)} parts")
+
+
+def lookup(parts: tuple[str, ...], span: Span, catalog: Catalog) -> tuple[ObjectPath, CatalogEntry]:
+    """The definition a name stands for; an error with the nearest name if there is none."""
+    path = full_path(parts, catalog)
+    entry = catalog.lookup(path)
+    if entry is not None:
+        return path, entry
+    if path.catalog not in catalog.catalogs():
+        raise SqlError(
+            SqlState.UNDEFINED_DATABASE,
+            f"no catalog `{path.catalog}`",
+            span=span,
+            hint=did_you_mean(path.catalog, catalog.catalogs()),
+        )
+    databases = catalog.databases(path.catalog)
+    if path.database not in databases:
+        raise SqlError(
+            SqlState.UNDEFINED_DATABASE,
+            f"no database `{path.database}` in catalog `{path.catalog}`",
+            span=span,
+            hint=did_you_mean(path.database, databases),
+        )
+    raise SqlError(
+        SqlState.UNDEFINED_TABLE,
+        f"no table or view `{'.'.join(parts)}`",
+        span=span,
+        hint=did_you_mean(path.name, catalog.names(path.catalog, path.database)),
+    )

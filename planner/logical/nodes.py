@@ -1,0 +1,131 @@
+"""The relational tree. Every node is frozen, knows its columns, and refers to its inputs' columns by index."""
+
+from __future__ import annotations
+
+import msgspec
+
+from planner.catalog import ObjectPath, TableCapabilities, TableEntry
+from planner.ir.expressions import Expression
+from planner.ir.operators import AggregateCall, WindowProperty
+from planner.ir.types import DataType
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a node's output. `lost` says why it is no time attribute any more, or is empty."""
+
+    name: str
+    type: DataType
+    lost: str = ""
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """Reads a table. `kept[i]` is the index in `entry.columns` of output column i; options have hints merged in."""
+
+    path: ObjectPath
+    entry: TableEntry
+    options: dict[str, str]
+    capabilities: TableCapabilities
+    kept: tuple[int, ...]
+    columns: tuple[Column, ...]
+
+
+class Values(msgspec.Struct, frozen=True):
+    """Constant rows."""
+
+    rows: tuple[tuple[Expression, ...], ...]
+    columns: tuple[Column, ...]
+
+
+class Calc(msgspec.Struct, frozen=True):
+    """Filter (unless None), then projection."""
+
+    input: Plan
+    condition: Expression | None
+    projections: tuple[Expression, ...]
+    columns: tuple[Column, ...]
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Tumbling windows over the time column `time_index` of the node's input."""
+
+    time_index: int
+    size_ms: int
+    offset_ms: int
+
+
+class WindowTableFunction(msgspec.Struct, frozen=True):
+    """Appends window_start, window_end and window_time to the input's columns."""
+
+    input: Plan
+    window: Window
+    columns: tuple[Column, ...]
+
+
+class WindowAggregate(msgspec.Struct, frozen=True):
+    """Groups by key columns and window; output: keys, aggregates, then the window `properties`."""
+
+    input: Plan
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    window: Window
+    properties: tuple[WindowProperty, ...]
+    columns: tuple[Column, ...]
+
+
+class UnionAll(msgspec.Struct, frozen=True):
+    """All rows of all inputs; their columns have equal types."""
+
+    inputs: tuple[Plan, ...]
+    columns: tuple[Column, ...]
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """At most `count` rows (None: all) after the first `offset`."""
+
+    input: Plan
+    count: int
+    offset: int
+    columns: tuple[Column, ...]
+
+
+class TableSink(msgspec.Struct, frozen=True):
+    """Writes a table; the input's columns are the table's persisted ones, already in their types."""
+
+    input: Plan
+    path: ObjectPath
+    entry: TableEntry
+    options: dict[str, str]
+    capabilities: TableCapabilities
+    columns: tuple[Column, ...]
+
+
+class ResultSink(msgspec.Struct, frozen=True):
+    """Hands rows to the client of a SELECT."""
+
+    input: Plan
+    columns: tuple[Column, ...]
+
+
+Plan = Scan | Values | Calc | WindowTableFunction | WindowAggregate | UnionAll | Limit | TableSink | ResultSink
+
+
+def inputs_of(plan: Plan) -> tuple[Plan, ...]:
+    """The node's inputs, left to right."""
+    match plan:
+        case Scan() | Values():
+            return ()
+        case UnionAll(inputs=inputs):
+            return inputs
+        case _:
+            return (plan.input,)
+
+
+def with_inputs(plan: Plan, inputs: tuple[Plan, ...]) -> Plan:
+    """The same node over other inputs."""
+    match plan:
+        case Scan() | Values():
+            return plan
+        case UnionAll():
+            return msgspec.structs.replace(plan, inputs=inputs)
+        case _:
+            return msgspec.structs.replace(plan, input=inputs[0])
