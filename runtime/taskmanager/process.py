@@ -1,0 +1,246 @@
+"""The TaskManager: registers at the JobManager, keeps one warm process per slot, and passes messages between them.
+
+Registration is a clean slate: slots that were busy when the connection was lost end then, because a leader starts its
+jobs anew. Without a JobManager tasks run on, uncommitted, for `job_manager_loss_timeout_ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+
+from runtime.clock import monotonic_ms, wall_clock_ms
+from runtime.config import TaskManagerSettings
+from runtime.ids import SlotId, TaskManagerId
+from runtime.protocol.connection import ConnectionClosedError, MessageStream
+from runtime.protocol.messages import (
+    PROTOCOL_VERSION,
+    DeployTasks,
+    Heartbeat,
+    Message,
+    RegisterTaskManager,
+    RegistrationAccepted,
+    RegistrationRefused,
+    ReleaseSlot,
+    SlotLost,
+    SlotReady,
+    ToSlot,
+)
+from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess, SlotStartError
+
+_log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+CONNECT_RETRY_S = 0.3
+REGISTRATION_TIMEOUT_S = 10.0
+SLOT_RETRY_S_MAX = 10.0
+PINGS_PER_TIMEOUT = 6
+
+BASE_BYTES = 150_000_000
+"""An idle slot process with its libraries loaded."""
+NETWORK_BYTES = 64_000_000
+RESERVE_FRACTION = 0.1
+KAFKA_FRACTION = 0.1
+MANAGED_BYTES_MIN = 32_000_000
+
+
+def managed_bytes(process_bytes: int, slot_count: int) -> int:
+    """A slot's share for state: its part of the process budget without interpreter, network, Kafka queues and
+    reserve."""
+    slot_bytes = process_bytes // slot_count
+    left = slot_bytes * (1 - RESERVE_FRACTION - KAFKA_FRACTION) - BASE_BYTES - NETWORK_BYTES
+    return max(MANAGED_BYTES_MIN, int(left))
+
+
+class TaskManager:
+    """`run` until `stop` is called."""
+
+    def __init__(self, settings: TaskManagerSettings) -> None:
+        self._settings = settings
+        self.id = TaskManagerId(f"{settings.host}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        self._managed_bytes = managed_bytes(settings.process_bytes, settings.slot_count)
+        self._slots: dict[SlotId, SlotProcess] = {}
+        self._job_manager: MessageStream | None = None
+        self._heard_at_ms = monotonic_ms()
+        self._lost_at_ms = monotonic_ms()
+        self._stopping = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """Ask `run` to end."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until `stop`; every slot process has ended when this returns."""
+        with contextlib.ExitStack() as stack:
+            directory = self._settings.work_directory
+            if not directory:
+                directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-taskmanager-"))
+            root = Path(directory) / self.id
+            for index in range(self._settings.slot_count):
+                self._spawn(self._keep_slot(index, root))
+            self._spawn(self._keep_registered())
+            self._spawn(self._ping_slots())
+            await self._stopping.wait()
+            if self._job_manager is not None:
+                self._job_manager.close()
+            for slot in self._slots.values():
+                slot.kill("its TaskManager ends")
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ----------------------------------------------------------------------------------------------------------- slots
+
+    async def _keep_slot(self, index: int, root: Path) -> None:
+        """One slot process after another, for ever."""
+        failures = 0
+        incarnation = 0
+        while True:
+            incarnation += 1
+            slot_id = SlotId(f"{self.id}/{index}/{incarnation}")
+            try:
+                slot = await SlotProcess.start(
+                    slot_id, self._settings.host, self._managed_bytes, root / f"slot-{index}-{incarnation}"
+                )
+            except (SlotStartError, OSError) as error:
+                failures += 1
+                _log.error("%s", error)
+                await asyncio.sleep(min(0.5 * 2**failures, SLOT_RETRY_S_MAX))
+                continue
+            failures = 0
+            self._slots[slot_id] = slot
+            assert slot.offer is not None
+            self._send(SlotReady(slot.offer))
+            try:
+                while True:
+                    self._send(await slot.receive())
+            except ConnectionClosedError:
+                pass  # The process has ended or is about to.
+            finally:
+                await self._bury(slot)
+
+    async def _bury(self, slot: SlotProcess) -> None:
+        await slot.end(EXIT_GRACE_S)
+        self._slots.pop(slot.slot_id, None)
+        _log.info("slot %s ended: %s", slot.slot_id, slot.exit_reason)
+        self._send(SlotLost(slot.slot_id, slot.exit_reason))
+
+    async def _ping_slots(self) -> None:
+        timeout_ms = self._settings.slot_timeout_ms
+        while True:
+            await asyncio.sleep(timeout_ms / 1000 / PINGS_PER_TIMEOUT)
+            for slot in list(self._slots.values()):
+                slot.ping(timeout_ms)
+
+    def _end_busy_slots(self, reason: str) -> None:
+        for slot in self._slots.values():
+            if slot.busy and not slot.ending:
+                slot.kill(reason)
+
+    # ------------------------------------------------------------------------------------------------------ JobManager
+
+    async def _keep_registered(self) -> None:
+        """Ask one address after the other until one answers as leader; again whenever the connection is lost."""
+        while True:
+            for host, port in self._settings.job_manager_addresses:
+                stream = await self._connect(host, port)
+                if stream is None:
+                    continue
+                try:
+                    await self._serve(stream)
+                except ConnectionClosedError as error:
+                    _log.warning("JobManager %s:%d is gone: %s", host, port, error)
+                finally:
+                    stream.close()
+                    if self._job_manager is not None:
+                        self._job_manager = None
+                        self._lost_at_ms = monotonic_ms()
+            if monotonic_ms() - self._lost_at_ms > self._settings.job_manager_loss_timeout_ms:
+                self._end_busy_slots("no JobManager was found in time")
+            await asyncio.sleep(CONNECT_RETRY_S)
+
+    async def _connect(self, host: str, port: int) -> MessageStream | None:
+        try:
+            return MessageStream(*await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_TIMEOUT_S))
+        except (OSError, TimeoutError):
+            return None
+
+    async def _serve(self, stream: MessageStream) -> None:
+        """One registration and what follows it. Raises ConnectionClosedError at its end."""
+        stream.send(self._registration())
+        try:
+            answer = await asyncio.wait_for(stream.receive(), REGISTRATION_TIMEOUT_S)
+        except TimeoutError as error:
+            raise ConnectionClosedError("no answer to the registration") from error
+        if isinstance(answer, RegistrationRefused):
+            raise ConnectionClosedError(f"registration refused: {answer.reason}")
+        if not isinstance(answer, RegistrationAccepted):
+            raise ConnectionClosedError(f"registration answered with {type(answer).__name__}")
+        _log.info("registered with leader %d", answer.leader_token)
+        self._end_busy_slots("a leader has taken over")
+        self._job_manager = stream
+        self._heard_at_ms = monotonic_ms()
+        for slot in self._slots.values():
+            if slot.offer is not None and not slot.busy and not slot.ending:
+                self._send(SlotReady(slot.offer))
+        heartbeats = asyncio.get_running_loop().create_task(self._heartbeats(stream, answer))
+        try:
+            while True:
+                message = await stream.receive()
+                self._heard_at_ms = monotonic_ms()
+                self._dispatch(message)
+        finally:
+            heartbeats.cancel()
+
+    def _registration(self) -> RegisterTaskManager:
+        """Slots are offered one by one afterwards."""
+        return RegisterTaskManager(
+            self.id,
+            PROTOCOL_VERSION,
+            self._settings.host,
+            os.getpid(),
+            self._settings.slot_count,
+            (),
+            self._settings.process_bytes,
+        )
+
+    def _dispatch(self, message: Message) -> None:
+        match message:
+            case Heartbeat():
+                pass
+            case ReleaseSlot(slot_id=slot_id):
+                slot = self._slots.get(slot_id)
+                if slot is not None:
+                    slot.kill("its job is done with it")
+            case _ if isinstance(message, ToSlot):
+                slot = self._slots.get(message.slot_id)
+                if slot is not None:
+                    slot.busy = slot.busy or isinstance(message, DeployTasks)
+                    slot.send(message)
+            case _:
+                _log.warning("unexpected %s from the JobManager", type(message).__name__)
+
+    async def _heartbeats(self, stream: MessageStream, accepted: RegistrationAccepted) -> None:
+        while True:
+            await asyncio.sleep(accepted.heartbeat_interval_ms / 1000)
+            if monotonic_ms() - self._heard_at_ms > accepted.heartbeat_timeout_ms:
+                stream.close()
+                return
+            stream.send(Heartbeat(wall_clock_ms()))
+
+    def _send(self, message: Message) -> None:
+        """To the JobManager; without one it is dropped, because the next leader starts from what is committed."""
+        if self._job_manager is not None:
+            self._job_manager.send(message)

@@ -1,0 +1,159 @@
+"""One slot's process, seen from its supervisor: started by exec, watched, spoken to, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from runtime.clock import monotonic_ms
+from runtime.ids import SlotId
+from runtime.lifeline import Lifeline
+from runtime.protocol.connection import ConnectionClosedError, MessageStream
+from runtime.protocol.messages import Message, Ping, Pong, SlotOffer, SlotStarted, ToSlot
+
+START_TIMEOUT_S = 60.0
+EXIT_GRACE_S = 1.0
+"""A process whose control connection has closed gets this long to be gone and leave its exit code."""
+
+_ENVIRONMENT = {
+    # Two arenas instead of eight per core: threads that hand buffers to each other would spread them over all.
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": "134217728",
+    # One thread per native library: a slot's threads are its tasks.
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "ARROW_IO_THREADS": "1",
+}
+
+
+class SlotStartError(Exception):
+    """The process ended, or said nothing, before it was ready."""
+
+
+class SlotProcess:
+    """Create with `start`. `busy` once tasks were deployed: a slot serves one job once."""
+
+    def __init__(
+        self,
+        slot_id: SlotId,
+        process: asyncio.subprocess.Process,
+        stream: MessageStream,
+        lifeline: Lifeline,
+        work_directory: Path,
+    ) -> None:
+        self.slot_id = slot_id
+        self.busy = False
+        self.ending = False
+        self.offer: SlotOffer | None = None
+        self._process = process
+        self._stream = stream
+        self._lifeline = lifeline
+        self._work_directory = work_directory
+        self._answered_at_ms = monotonic_ms()
+        self._ping_number = 0
+        self._kill_reason = ""
+        self._closed = False
+
+    @classmethod
+    async def start(cls, slot_id: SlotId, host: str, managed_bytes: int, work_directory: Path) -> SlotProcess:
+        """Returns once the slot has told its port. Raises SlotStartError, OSError."""
+        work_directory.mkdir(parents=True, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        lifeline = Lifeline()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "runtime.taskmanager.slot"),
+                *("--control-fd", str(theirs.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
+                *("--host", host, "--slot-id", slot_id),
+                *("--managed-bytes", str(managed_bytes), "--work-directory", str(work_directory)),
+                pass_fds=(theirs.fileno(), lifeline.read_fd),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        finally:
+            theirs.close()
+            lifeline.close_read()
+        stream = MessageStream(*await asyncio.open_connection(sock=ours))
+        slot = cls(slot_id, process, stream, lifeline, work_directory)
+        try:
+            slot.offer = await slot._started(managed_bytes)
+        except BaseException:
+            await slot.end()
+            raise
+        return slot
+
+    async def _started(self, managed_bytes: int) -> SlotOffer:
+        try:
+            started = await asyncio.wait_for(self._stream.receive(), START_TIMEOUT_S)
+        except (ConnectionClosedError, TimeoutError) as error:
+            await self.end(EXIT_GRACE_S)
+            raise SlotStartError(f"slot {self.slot_id} did not start: {self.exit_reason}") from error
+        if not isinstance(started, SlotStarted):
+            raise SlotStartError(f"slot {self.slot_id} began with {type(started).__name__}")
+        self._answered_at_ms = monotonic_ms()
+        return SlotOffer(self.slot_id, started.data_port, managed_bytes, started.pid)
+
+    async def receive(self) -> Message:
+        """The slot's next message for the JobManager. Raises ConnectionClosedError when the process is gone."""
+        while True:
+            message = await self._stream.receive()
+            if not isinstance(message, Pong):
+                return message
+            self._answered_at_ms = monotonic_ms()
+
+    def send(self, message: ToSlot) -> None:
+        self._stream.send(message)
+
+    def ping(self, timeout_ms: int) -> None:
+        """Ask for a sign of life; a slot that gave none for `timeout_ms` is killed."""
+        if monotonic_ms() - self._answered_at_ms > timeout_ms:
+            self.kill(f"it did not answer for {timeout_ms} ms")
+            return
+        self._ping_number += 1
+        self._stream.send(Ping(self._ping_number))
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL: whatever it was doing is fenced by attempt and generation."""
+        self.ending = True
+        self._kill_reason = self._kill_reason or reason
+        try:
+            self._process.kill()
+        except ProcessLookupError:
+            pass  # It has ended by itself.
+
+    async def end(self, grace_s: float = 0.0) -> None:
+        """Returns when the process has ended, by itself within `grace_s` or else killed, and its files are removed."""
+        if grace_s:
+            try:
+                await asyncio.wait_for(self._process.wait(), grace_s)
+            except TimeoutError:
+                pass  # It is killed below.
+        if self._process.returncode is None:
+            self.kill("it hung")
+        await self._process.wait()
+        self.ending = True
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
+            self._lifeline.close()
+            await asyncio.to_thread(shutil.rmtree, self._work_directory, ignore_errors=True)
+
+    @property
+    def exit_reason(self) -> str:
+        """For people: why the process ended."""
+        if self._kill_reason:
+            return self._kill_reason
+        code = self._process.returncode
+        if code is None:
+            return "it is still running"
+        if code < 0:
+            return f"the process was killed by {signal.Signals(-code).name}"
+        return f"the process ended with exit code {code}"
