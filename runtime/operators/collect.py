@@ -68,7 +68,8 @@ class ResultBuffer:
         self._wake()
 
     def close(self) -> None:
-        self._closed = True
+        """The task is over. A result that is complete stays readable as long as its process lives."""
+        self._closed = not self._ended
         self._wake()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -96,6 +97,10 @@ class ResultBuffer:
             page = self._next_page(sequence, rows_max)
         self._on_taken()
         return page
+
+    def nothing(self, sequence: int) -> ResultPage:
+        """An empty page that asks for `sequence` again."""
+        return ResultPage(sequence, sequence, self._empty.data, None, False)
 
     def _next_page(self, sequence: int, rows_max: int) -> ResultPage:
         taken: list[Batch] = []

@@ -27,8 +27,9 @@ from runtime.elements import (
     Watermark,
     WatermarkStatus,
 )
-from runtime.exchange.channel import Inbox, TaskCancelled
+from runtime.exchange.channel import Inbox, InputChannel, TaskCancelled
 from runtime.exchange.writer import RecordWriter
+from runtime.ids import AttemptId
 from runtime.key_groups import key_group_range
 from runtime.operators.chain import OperatorChain
 from runtime.operators.environment import TaskEnvironment
@@ -169,9 +170,16 @@ class Task:
         """End with this error (a connection is lost)."""
         self.inbox.interrupt(error)
 
-    @property
-    def live(self) -> bool:
-        return self._thread.is_alive()
+    def now_ms(self) -> float:
+        """The task's monotonic clock."""
+        return self._services.monotonic_ms()
+
+    def input_channel(self, edge_id: int, producer: AttemptId) -> InputChannel:
+        """The consumer's side of one incoming channel. Raises LookupError."""
+        ends = [(edge.edge_id, end.attempt) for edge in self.descriptor.inputs for end in edge.producers]
+        if (edge_id, producer) not in ends:
+            raise LookupError(f"task {self.attempt} has no channel from {producer}")
+        return self.inbox.channels[ends.index((edge_id, producer))]
 
     def metrics(self) -> TaskMetrics:
         shares = self.account.shares()

@@ -1,0 +1,484 @@
+"""The data port of a slot: channels to and from other slots, and readers of results, on one I/O thread.
+
+Two slots share one connection; the one with the smaller slot id opens it. Everything in `DataServer` that is marked so
+runs in the I/O thread alone and needs no lock; other threads hand it closures (`call`) or bytes (`enqueue`). A lost
+connection is never resumed: it fails the tasks whose channels were on it and had not ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from connectors.errors import ErrorDomain
+from runtime.elements import Batch, Control, EndOfInput
+from runtime.errors import TaskError
+from runtime.exchange.channel import Inbox, InputChannel
+from runtime.exchange.connection import ConnectionClosed, FramedConnection
+from runtime.exchange.credits import CreditWindow
+from runtime.exchange.frames import (
+    DATA_PROTOCOL_VERSION,
+    FetchRequest,
+    FrameError,
+    FrameKind,
+    Header,
+    OpenChannel,
+    OpenConnection,
+    decode,
+    decode_batch,
+    decode_control,
+    encode,
+    encode_batch,
+    encode_control,
+    frame,
+    header,
+)
+from runtime.exchange.readers import ResultReaders
+from runtime.ids import AttemptId, JobId, SlotId
+from runtime.protocol.descriptors import ChannelAddress
+
+log = logging.getLogger(__name__)
+
+ChannelKey = tuple[int, AttemptId, AttemptId]
+"""Edge, producer, consumer."""
+
+
+class RemoteChannel:
+    """The producer's side of a channel to another slot; see `OutputChannel`."""
+
+    def __init__(self, key: ChannelKey, schema: pa.Schema, producer: Inbox) -> None:
+        self.key = key
+        self.schema = schema
+        self.number = 0
+        self.ended = False
+        self._producer = producer
+        self._window = CreditWindow()
+        self._connection: FramedConnection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._window.is_open
+
+    def admits(self, byte_size: int) -> bool:
+        return self._window.admits(byte_size)
+
+    def send_batch(self, batch: Batch, byte_size: int) -> None:
+        with self._producer.condition:
+            self._window.take(byte_size)
+        body = encode_batch(batch, self.schema)
+        self._send(
+            header(
+                FrameKind.BATCH,
+                channel=self.number,
+                attempt=self.key[1].number,
+                credit=byte_size,
+                length=body.size,
+            ),
+            body,
+        )
+
+    def send_control(self, element: Control) -> None:
+        self.ended = self.ended or isinstance(element, EndOfInput)
+        body = encode_control(element)
+        self._send(frame(FrameKind.CONTROL, body, channel=self.number, attempt=self.key[1].number))
+
+    def _send(self, *parts: bytes | pa.Buffer) -> None:
+        connection = self._connection
+        # A lost connection has interrupted the task already; it ends at its next yield point.
+        if connection is not None and not connection.closed:
+            connection.enqueue(*parts)
+
+    def connected(self, connection: FramedConnection, number: int) -> None:
+        """I/O thread: the channel has a connection and a number; the consumer's answer follows."""
+        self._connection, self.number = connection, number
+
+    def on_capacity(self, capacity_bytes: int) -> None:
+        """I/O thread."""
+        with self._producer.condition:
+            self._window.open(capacity_bytes)
+            self._producer.condition.notify()
+
+    def on_credit(self, byte_size: int) -> None:
+        """I/O thread."""
+        with self._producer.condition:
+            self._window.give_back(byte_size)
+            self._producer.condition.notify()
+
+    def fail(self, error: TaskError) -> None:
+        self._producer.interrupt(error)
+
+
+class _RemoteInput:
+    """The consumer's side of a channel from another slot."""
+
+    def __init__(self, key: ChannelKey, schema: pa.Schema, channel: InputChannel) -> None:
+        self.key = key
+        self.schema = schema
+        self.channel = channel
+        self.ended = False
+
+    def fail(self, error: TaskError) -> None:
+        self.channel.inbox.interrupt(error)
+
+
+class _Peer:
+    """What this slot shares with another one. I/O thread only."""
+
+    def __init__(self, slot_id: SlotId) -> None:
+        self.slot_id = slot_id
+        self.connection: FramedConnection | None = None
+        self.lost = ""
+        self.outputs: dict[int, RemoteChannel] = {}
+        self.inputs: dict[int, _RemoteInput] = {}
+        self.waiting: list[RemoteChannel] = []
+        """Outputs to be opened once there is a connection."""
+        self.expected: dict[ChannelKey, _RemoteInput] = {}
+        """Inputs whose producer has not opened them yet."""
+        self.early: dict[ChannelKey, tuple[int, bytes]] = {}
+        """Channels opened by producers before the consumer was deployed here: their numbers and schemas."""
+        self.numbers = itertools.count(1)
+
+
+class DataServer:
+    """Listens from construction on; `port` is where."""
+
+    def __init__(self, host: str, slot_id: SlotId) -> None:
+        self._slot_id = slot_id
+        self._listener = socket.create_server((host, 0))
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = itertools.count()
+        self._with_output: set[FramedConnection] = set()
+        self._peers: dict[SlotId, _Peer] = {}
+        self._job_id: JobId | None = None
+        self._generation = 0
+        self._newest: dict[tuple[int, int], tuple[int, int]] = {}
+        self._readers = ResultReaders(self.call, self._after)
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+        self._closing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the I/O thread and closes every socket (for tests; a slot process just exits)."""
+        self._closing = True
+        self._wake()
+        self._thread.join()
+
+    # -------------------------------------------------------------------------------------------- any thread
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run `function` in the I/O thread."""
+        self._calls.append(function)
+        self._wake()
+
+    def begin(self, job_id: JobId, generation: int, attempts: list[AttemptId]) -> None:
+        """Tasks of this job are about to be deployed here; older attempts of theirs are stale from now on."""
+        self.call(lambda: self._begin(job_id, generation, attempts))
+
+    def output(
+        self,
+        key: ChannelKey,
+        address: ChannelAddress,
+        schema: pa.Schema,
+        producer: Inbox,
+    ) -> RemoteChannel:
+        """A channel to a consumer in another slot. It is open once the consumer has answered."""
+        channel = RemoteChannel(key, schema, producer)
+        self.call(lambda: self._add_output(channel, address))
+        return channel
+
+    def input(self, key: ChannelKey, address: ChannelAddress, schema: pa.Schema, channel: InputChannel) -> None:
+        """Expect a channel from a producer in another slot."""
+        self.call(lambda: self._add_input(_RemoteInput(key, schema, channel), address))
+
+    def forget(self, attempt: AttemptId) -> None:
+        """The task has ended: what still comes for it is dropped."""
+        self.call(lambda: self._forget(attempt))
+
+    @property
+    def readers(self) -> ResultReaders:
+        """Where a Collect registers its buffer."""
+        return self._readers
+
+    def _wake(self) -> None:
+        try:
+            self._wake_sender.send(b"\0")
+        except BlockingIOError:
+            pass  # Enough wake-ups are under way.
+
+    def _on_output(self, connection: FramedConnection) -> None:
+        if connection not in self._with_output:
+            self._with_output.add(connection)
+            if threading.current_thread() is not self._thread:
+                self._wake()
+
+    # -------------------------------------------------------------------------------------------- I/O thread
+
+    def _run(self) -> None:
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        while not self._closing:
+            timeout_s = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            for key, events in self._selector.select(timeout_s):
+                if key.fileobj is self._wake_receiver:
+                    self._drain_wakes()
+                elif key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    self._serve(key.data, events)
+            while self._calls:
+                self._calls.popleft()()
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                heapq.heappop(self._timers)[2]()
+            self._send_output()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_receiver.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _after(self, delay_ms: float, function: Callable[[], None]) -> None:
+        due_s = time.monotonic() + delay_ms / 1000.0
+        heapq.heappush(self._timers, (due_s, next(self._timer_numbers), function))
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # The caller has gone again.
+        self._watch(FramedConnection(sock, self._on_output), None)
+
+    def _watch(self, connection: FramedConnection, peer: _Peer | None) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.connecting else 0)
+        self._selector.register(connection.sock, events, [connection, peer])
+
+    def _serve(self, data: list[object], events: int) -> None:
+        connection, peer = data
+        assert isinstance(connection, FramedConnection)
+        assert peer is None or isinstance(peer, _Peer)
+        if connection.closed:
+            return
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._writable(connection)
+            if events & selectors.EVENT_READ:
+                for head, body in connection.receive():
+                    if peer is None:
+                        peer = self._first_frame(connection, head, body)
+                        data[1] = peer
+                    else:
+                        self._on_frame(peer, connection, head, body)
+        except (ConnectionClosed, FrameError) as error:
+            self._lose(connection, peer, str(error))
+
+    def _writable(self, connection: FramedConnection) -> None:
+        if connection.connecting:
+            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise ConnectionClosed(f"cannot connect (error {code})")
+            connection.connecting = False
+        connection.send()
+        if not connection.has_output:
+            self._selector.modify(connection.sock, selectors.EVENT_READ, self._selector.get_key(connection.sock).data)
+
+    def _send_output(self) -> None:
+        while self._with_output:
+            connection = self._with_output.pop()
+            if connection.closed or connection.connecting:
+                continue
+            data = self._selector.get_key(connection.sock).data
+            try:
+                connection.send()
+            except ConnectionClosed as error:
+                self._lose(connection, data[1], str(error))
+                continue
+            if connection.has_output:
+                self._selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
+
+    def _lose(self, connection: FramedConnection, peer: _Peer | None, reason: str) -> None:
+        self._selector.unregister(connection.sock)
+        connection.close()
+        self._readers.gone(connection)
+        if peer is not None and peer.connection is connection:
+            peer.lost = reason
+            self._fail_channels(peer)
+
+    def _fail_channels(self, peer: _Peer) -> None:
+        error = TaskError(
+            f"the connection to slot {peer.slot_id} is lost: {peer.lost}", domain=ErrorDomain.EXTERNAL, retry=True
+        )
+        ends: list[RemoteChannel | _RemoteInput] = [*peer.outputs.values(), *peer.waiting]
+        ends += [*peer.inputs.values(), *peer.expected.values()]
+        for end in ends:
+            if not end.ended:
+                end.fail(error)
+        peer.outputs.clear()
+        peer.waiting.clear()
+        peer.inputs.clear()
+        peer.expected.clear()
+
+    # ---------------------------------------------------------------------------- I/O thread: slots and channels
+
+    def _begin(self, job_id: JobId, generation: int, attempts: list[AttemptId]) -> None:
+        self._job_id, self._generation = job_id, generation
+        for attempt in attempts:
+            self._newest[attempt.vertex_id, attempt.subtask_index] = (attempt.generation, attempt.number)
+
+    def _peer(self, address: ChannelAddress) -> _Peer:
+        peer = self._peers.get(address.slot_id)
+        if peer is None:
+            peer = self._peers[address.slot_id] = _Peer(address.slot_id)
+        if peer.connection is None and self._slot_id < address.slot_id:
+            self._connect(peer, address)
+        return peer
+
+    def _connect(self, peer: _Peer, address: ChannelAddress) -> None:
+        assert self._job_id is not None
+        sock = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+        connection = FramedConnection(sock, self._on_output)
+        connection.connecting = True
+        peer.connection = connection
+        hello = OpenConnection(DATA_PROTOCOL_VERSION, self._job_id, self._generation, self._slot_id, peer.slot_id)
+        connection.enqueue(frame(FrameKind.OPEN, encode(hello)))
+        sock.connect_ex((address.host, address.port))
+        self._watch(connection, peer)
+
+    def _first_frame(self, connection: FramedConnection, head: Header, body: pa.Buffer) -> _Peer | None:
+        """Who has connected: another slot, or a reader of results."""
+        if head.kind is FrameKind.FETCH:
+            self._readers.on_request(connection, decode(memoryview(body), FetchRequest))
+            return None
+        if head.kind is not FrameKind.OPEN:
+            raise FrameError(f"a connection begins with {head.kind.name}")
+        hello = decode(memoryview(body), OpenConnection)
+        if hello.version != DATA_PROTOCOL_VERSION or hello.to_slot != self._slot_id:
+            raise FrameError(f"a connection for {hello.to_slot}, version {hello.version}")
+        if self._job_id is not None and (hello.job_id != self._job_id or hello.generation < self._generation):
+            raise FrameError(f"a stale connection of job {hello.job_id}, generation {hello.generation}")
+        peer = self._peers.get(hello.from_slot)
+        if peer is None:
+            peer = self._peers[hello.from_slot] = _Peer(hello.from_slot)
+        if peer.connection is not None:
+            raise FrameError(f"a second connection from slot {hello.from_slot}")
+        peer.connection = connection
+        for channel in peer.waiting:
+            self._open_channel(peer, channel)
+        peer.waiting.clear()
+        return peer
+
+    def _add_output(self, channel: RemoteChannel, address: ChannelAddress) -> None:
+        peer = self._peer(address)
+        if peer.lost:
+            peer.waiting.append(channel)
+            self._fail_channels(peer)
+        elif peer.connection is None:
+            peer.waiting.append(channel)
+        else:
+            self._open_channel(peer, channel)
+
+    def _open_channel(self, peer: _Peer, channel: RemoteChannel) -> None:
+        assert peer.connection is not None
+        number = next(peer.numbers)
+        peer.outputs[number] = channel
+        channel.connected(peer.connection, number)
+        edge_id, producer, consumer = channel.key
+        opening = OpenChannel(edge_id, producer, consumer, channel.schema.serialize().to_pybytes())
+        peer.connection.enqueue(frame(FrameKind.CHANNEL, encode(opening), channel=number, attempt=producer.number))
+
+    def _add_input(self, remote: _RemoteInput, address: ChannelAddress) -> None:
+        peer = self._peer(address)
+        early = peer.early.pop(remote.key, None)
+        if peer.lost or early is None:
+            peer.expected[remote.key] = remote
+            if peer.lost:
+                self._fail_channels(peer)
+        else:
+            self._bind(peer, remote, *early)
+
+    def _bind(self, peer: _Peer, remote: _RemoteInput, number: int, schema: bytes) -> None:
+        """Producer and consumer are both there: announce the credit."""
+        connection = peer.connection
+        assert connection is not None
+        if not pa.ipc.read_schema(pa.py_buffer(schema)).equals(remote.schema):
+            connection.enqueue(frame(FrameKind.REFUSED, b"the schemas of the two sides differ", channel=number))
+            return
+        peer.inputs[number] = remote
+        attempt = remote.key[1].number
+        remote.channel.give_back = lambda size: connection.enqueue(
+            header(FrameKind.CREDIT, channel=number, attempt=attempt, credit=size)
+        )
+        connection.enqueue(
+            header(FrameKind.CAPACITY, channel=number, attempt=attempt, credit=remote.channel.capacity_bytes)
+        )
+
+    def _on_channel(self, peer: _Peer, connection: FramedConnection, number: int, opening: OpenChannel) -> None:
+        consumer = opening.consumer
+        newest = self._newest.get((consumer.vertex_id, consumer.subtask_index))
+        if newest is not None and newest > (consumer.generation, consumer.number):
+            connection.enqueue(frame(FrameKind.REFUSED, f"attempt {consumer} is stale".encode(), channel=number))
+            return
+        key = (opening.edge_id, opening.producer, consumer)
+        remote = peer.expected.pop(key, None)
+        if remote is None:
+            peer.early[key] = (number, opening.schema)
+        else:
+            self._bind(peer, remote, number, opening.schema)
+
+    def _on_frame(self, peer: _Peer, connection: FramedConnection, head: Header, body: pa.Buffer) -> None:
+        match head.kind:
+            case FrameKind.BATCH | FrameKind.CONTROL:
+                remote = peer.inputs.get(head.channel)
+                if remote is not None and remote.key[1].number == head.attempt:
+                    self._on_element(remote, head, body)
+            case FrameKind.CREDIT | FrameKind.CAPACITY:
+                output = peer.outputs.get(head.channel)
+                if output is not None and head.kind is FrameKind.CREDIT:
+                    output.on_credit(head.credit)
+                elif output is not None:
+                    output.on_capacity(head.credit)
+            case FrameKind.CHANNEL:
+                self._on_channel(peer, connection, head.channel, decode(memoryview(body), OpenChannel))
+            case FrameKind.REFUSED:
+                output = peer.outputs.pop(head.channel, None)
+                if output is not None:
+                    reason = f"slot {peer.slot_id} refused a channel: {body.to_pybytes().decode()}"
+                    output.fail(TaskError(reason, domain=ErrorDomain.INTERNAL, retry=True))
+            case _:
+                raise FrameError(f"unexpected {head.kind.name}")
+
+    def _on_element(self, remote: _RemoteInput, head: Header, body: pa.Buffer) -> None:
+        if head.kind is FrameKind.BATCH:
+            remote.channel.put(decode_batch(body, remote.schema), head.credit)
+        else:
+            element = decode_control(memoryview(body))
+            remote.ended = remote.ended or isinstance(element, EndOfInput)
+            remote.channel.put(element)
+
+    def _forget(self, attempt: AttemptId) -> None:
+        for peer in self._peers.values():
+            peer.outputs = {n: c for n, c in peer.outputs.items() if c.key[1] != attempt}
+            peer.inputs = {n: c for n, c in peer.inputs.items() if c.key[2] != attempt}
+            peer.waiting = [c for c in peer.waiting if c.key[1] != attempt]
+            peer.expected = {k: c for k, c in peer.expected.items() if k[2] != attempt}

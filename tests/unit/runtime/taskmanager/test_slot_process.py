@@ -1,0 +1,123 @@
+"""A real slot process under a small supervisor: from deployment to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from planner.ir import operators as ir
+from planner.ir import types as t
+from planner.ir.expressions import Call, InputRef, Literal
+from runtime.api import ResultLostError, ResultPage
+from runtime.exchange.fetch import fetch
+from runtime.ids import AttemptId
+from runtime.protocol.messages import (
+    CheckpointAcknowledged,
+    CheckpointCommitted,
+    InputsEnded,
+    Ping,
+    Pong,
+    TaskState,
+    TaskStateChanged,
+)
+from tests.support.slots import SlotProcess, attempt, task
+
+NUMBERS = ir.Schema((ir.Column("n", t.INT),))
+
+
+def values(*numbers: int) -> ir.Values:
+    return ir.Values("values", "values", tuple((Literal(n, t.INT),) for n in numbers), NUMBERS)
+
+
+def greater(limit: int) -> ir.Calc:
+    condition = Call("GREATER", (InputRef(0, t.INT), Literal(limit, t.INT)), t.BOOLEAN)
+    return ir.Calc("calc", "calc", condition, (InputRef(0, t.INT),), NUMBERS)
+
+
+COLLECT = ir.Collect("collect", "collect", NUMBERS)
+
+
+def page(slot: SlotProcess, who: AttemptId, sequence: int, rows_max: int = 100, wait_ms: int = 10_000) -> ResultPage:
+    return asyncio.run(fetch(("127.0.0.1", slot.port), who, sequence, rows_max, wait_ms))
+
+
+def test_a_query_runs_from_deployment_to_its_end(tmp_path: Path) -> None:
+    who = attempt(1)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1, 2, 3, 4, 5), greater(2), COLLECT), str(tmp_path)))
+        slot.start()
+        slot.wait_state(who, TaskState.RUNNING)
+        first = page(slot, who, 0, rows_max=2)
+        assert first.rows.to_pydict() == {"c0": [3, 4]}
+        assert (first.next_sequence, first.ended) == (2, False)
+        assert page(slot, who, 0, rows_max=2).rows.equals(first.rows)
+        slot.wait(InputsEnded)
+        slot.trigger(1, who)
+        acknowledged = slot.acknowledged(1, who)
+        assert acknowledged.snapshot.finished
+        assert [s.uid for s in acknowledged.snapshot.operators] == ["values", "calc", "collect"]
+        slot.commit(1)
+        slot.wait(CheckpointCommitted)
+        assert not slot.find(TaskStateChanged, lambda m: m.state is TaskState.FINISHED)
+        last = page(slot, who, 2)
+        assert last.rows.to_pydict() == {"c0": [5]}
+        assert last.ended
+        slot.wait_state(who, TaskState.FINISHED)
+        assert page(slot, who, 2).rows.equals(last.rows)
+
+
+def test_a_repeated_trigger_is_one_checkpoint(tmp_path: Path) -> None:
+    who = attempt(1)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1), COLLECT), str(tmp_path)))
+        slot.start()
+        slot.wait(InputsEnded)
+        slot.trigger(1, who)
+        slot.trigger(1, who)
+        slot.trigger(2, who)
+        slot.acknowledged(2, who)
+        assert len(slot.find(CheckpointAcknowledged, lambda m: m.checkpoint_id == 1)) == 1
+
+
+def test_an_unknown_result_is_lost(tmp_path: Path) -> None:
+    with SlotProcess() as slot, pytest.raises(ResultLostError):
+        page(slot, attempt(7), 0)
+
+
+def test_ping_is_answered_with_progress(tmp_path: Path) -> None:
+    who = attempt(1)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1), COLLECT), str(tmp_path)))
+        slot.send(Ping(3))
+        assert slot.wait(Pong) == Pong(3, {str(who): 0})
+
+
+def test_the_lifeline_ends_the_process() -> None:
+    with SlotProcess() as slot:
+        assert slot.cut_lifeline() == 0
+
+
+def test_tasks_are_cancelled(tmp_path: Path) -> None:
+    who = attempt(1)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1), COLLECT), str(tmp_path)))
+        slot.start()
+        slot.wait(InputsEnded)
+        slot.cancel()
+        slot.wait_state(who, TaskState.CANCELED)
+
+
+def test_a_failing_expression_is_a_users_failure(tmp_path: Path) -> None:
+    who = attempt(1)
+    divide = Call("DIVIDE", (Literal(1, t.INT), InputRef(0, t.INT)), t.INT, "1 / n")
+    calc = ir.Calc("calc", "calc", None, (divide,), NUMBERS)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1, 0), calc, COLLECT), str(tmp_path)))
+        slot.start()
+        failed = slot.wait_state(who, TaskState.FAILED)
+        assert failed.failure is not None
+        assert (failed.failure.domain, failed.failure.retry) == ("user", False)
+        assert "1 / n" in failed.failure.message
+        assert "Traceback" not in failed.failure.message
