@@ -32,7 +32,7 @@ def values(*numbers: int) -> ir.Values:
 
 
 def greater(limit: int) -> ir.Calc:
-    condition = Call("GREATER", (InputRef(0, t.INT), Literal(limit, t.INT)), t.BOOLEAN)
+    condition = Call("GT", (InputRef(0, t.INT), Literal(limit, t.INT)), t.BOOLEAN)
     return ir.Calc("calc", "calc", condition, (InputRef(0, t.INT),), NUMBERS)
 
 
