@@ -18,7 +18,8 @@ from connectors.api import ReaderContext, SinkConnector, SourceReader, SplitEnum
 from connectors.arrow import Array, rows_without_columns
 from connectors.errors import OptionError
 from connectors.generated import GeneratorEnumerator, GeneratorReader, GeneratorSplit
-from connectors.nexmark.events import AUCTION, BID, COLUMNS, PERSON, Events, Settings
+from connectors.nexmark.columns import COLUMNS
+from connectors.nexmark.events import AUCTION, BID, PERSON, Events, Settings
 from connectors.options import SOURCE_OPTIONS, Options
 from planner.ir.types import DataType, Field, TypeRoot, to_arrow
 
@@ -111,7 +112,7 @@ class Rows:
             arrays = [self._nested(events, column) for column in self._columns]
         else:
             events = events.of_kind(self._kind)
-            arrays = [_declared(events.column(self._kind, column.name), column.type) for column in self._columns]
+            arrays = [_declared(COLUMNS[self._kind][column.name](events), column.type) for column in self._columns]
         if not arrays:
             return rows_without_columns(len(events))
         return pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
@@ -125,7 +126,7 @@ class Rows:
         mine = kinds == kind
         chosen = events.of_kind(kind)
         fields = column.type.fields
-        members = [_declared(chosen.column(kind, field.name), field.type) for field in fields]
+        members = [_declared(COLUMNS[kind][field.name](chosen), field.type) for field in fields]
         places = pa.array(np.cumsum(mine) - 1, mask=~mine)
         struct: Array = pa.StructArray.from_arrays(members, fields=list(to_arrow(column.type)))  # type: ignore[call-overload]
         return struct.take(places)
