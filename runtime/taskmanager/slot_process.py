@@ -72,11 +72,12 @@ class SlotProcess:
                 *(sys.executable, "-m", "runtime.taskmanager.slot"),
                 *("--control-fd", str(theirs.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
                 *("--host", host, "--slot-id", slot_id),
-                *("--managed-bytes", str(managed_bytes), "--work-directory", str(work_directory)),
+                *("--managed-bytes", str(managed_bytes)),
                 pass_fds=(theirs.fileno(), lifeline.read_fd),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
+                # What libraries write to the temporary folder goes when the slot goes.
+                env={**os.environ, **_ENVIRONMENT, "TMPDIR": str(work_directory)},
             )
         finally:
             theirs.close()
