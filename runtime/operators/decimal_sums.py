@@ -82,14 +82,15 @@ def average(sums: Array, counts: Array, kind: Any) -> Array:
     """AVG of decimals: sum / count, first to 38 significant digits, then to the scale of `kind`, both HALF_UP (Flink
     divides so); NULL where the sum or the average has more digits than 38. One Python division per group: a result of
     an aggregate, not a row of the input."""
+    # Contexts are explicit throughout: Python's default one rounds to 28 digits, even in abs().
     quantum = Decimal(1).scaleb(-kind.scale)
     results: list[Decimal | None] = []
     for total, count in zip(sums.to_pylist(), counts.to_pylist(), strict=True):
-        if total is None or count == 0 or abs(total.scaleb(sums.type.scale, _WIDE_CONTEXT)) > _LARGEST_38:
+        if total is None or count == 0 or total.scaleb(sums.type.scale, _WIDE_CONTEXT).copy_abs() > _LARGEST_38:
             results.append(None)
             continue
         value = _AVERAGE_CONTEXT.divide(total, Decimal(count)).quantize(quantum, context=_WIDE_CONTEXT)
-        fits = abs(value.scaleb(kind.scale, _WIDE_CONTEXT)) < 10**kind.precision
+        fits = value.scaleb(kind.scale, _WIDE_CONTEXT).copy_abs() < 10**kind.precision
         results.append(value if fits else None)
     return pa.array(results, kind)
 

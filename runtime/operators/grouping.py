@@ -37,9 +37,9 @@ class SumOverflowError(Exception):
 
 
 def reduce_groups(keys: Sequence[Array], values: Sequence[tuple[Array, Reduction]]) -> tuple[list[Array], list[Array]]:
-    """One row per distinct key, in the order of first arrival: key columns and reduced value columns, with the types of
-    the inputs. Equal (column, reduction) pairs are computed once. `keys` has at least one column. Raises
-    SumOverflowError."""
+    """One row per distinct key, in any order (Arrow's groups are not strictly in order of arrival): key columns and
+    reduced value columns, with the types of the inputs. Equal (column, reduction) pairs are computed once. `keys` has
+    at least one column. Raises SumOverflowError."""
     table = _Table()
     plain_keys = [_plain_key(column) for column in keys]
     key_names = [table.add(column) for column in plain_keys]

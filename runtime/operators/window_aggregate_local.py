@@ -50,7 +50,7 @@ class RowAggregator:
         return columns
 
     def reduce(self, partials: list[Array]) -> list[Array]:
-        """Partials with one row per key and window, in order of first arrival. Where a sum of decimals does not fit its
+        """Partials with one row per key and window. Where a sum of decimals does not fit its
         column the partials come back as they are: only the global phase has room to add them."""
         keys, values = partials[: len(self._keys) + 1], partials[len(self._keys) + 1 :]
         try:

@@ -151,7 +151,8 @@ class MemoryWindowState:
 
     def _merge_youngest(self, blocks: Blocks) -> Blocks:
         """Merge the youngest blocks, and older ones while they are at most twice as large as what is merged: each row
-        is merged a logarithmic number of times, and order of arrival is kept."""
+        is merged a logarithmic number of times, and a block stands for a stretch
+        of arrivals, in order."""
         first = len(blocks) - 1
         row_count = blocks[first].num_rows
         while first > 0 and (blocks[first - 1].num_rows <= 2 * row_count or len(blocks) - first < BLOCKS_MAX // 2):

@@ -13,7 +13,7 @@ KEY_GROUP_FIELD = pa.field("key_group", pa.int16(), nullable=False)
 """First column of every block of state."""
 
 Reduce = Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
-"""Merges blocks of one window into one with a row per key, keys in the order of their first arrival."""
+"""Merges consecutive blocks of one window, oldest first, into one with a row per key (keys in any order)."""
 
 WriteSegments = Callable[[], tuple[SegmentHandle, ...]]
 """The asynchronous half of a snapshot: encodes captured, immutable blocks. Runs in a helper thread, once."""
