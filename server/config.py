@@ -115,6 +115,18 @@ def known_keys() -> list[str]:
     return [f"{s}.{f.encode_name}" for s, kind in _SECTIONS.items() for f in msgspec.structs.fields(kind)]
 
 
+def changed(config: Config) -> list[str]:
+    """`section.key=value` of every setting that differs from its default: what makes a child like its parent."""
+    default = load(None, {}, {})
+    pairs = []
+    for dotted in known_keys():
+        section, _, key = dotted.partition(".")
+        value, normal = (getattr(getattr(c, section), key.replace("-", "_")) for c in (config, default))
+        if value != normal:
+            pairs.append(f"{dotted}={','.join(value) if isinstance(value, tuple) else value}")
+    return pairs
+
+
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

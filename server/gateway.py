@@ -182,8 +182,9 @@ class Gateway:
             operation.fail(error)
             raise
         except (ResultLostError, UnknownJobError) as error:
-            operation.fail(_result_lost())
-            raise _result_lost() from error
+            lost = _result_lost(str(error) if isinstance(error, ResultLostError) else "its job is gone")
+            operation.fail(lost)
+            raise lost from error
         finally:
             operation.touch()
         return operation, page
@@ -284,7 +285,7 @@ class Gateway:
     def _restored(self, handle: str, record: OperationRecord, session: Session) -> Operation:
         operation = Operation(handle, record.statement, self._zone(session), self._clock)
         if record.is_query:
-            operation.fail(_result_lost())
+            operation.fail(_result_lost("the server was restarted"))
         else:
             operation.finish(job_started(record.job_id), self.jobs)
         return operation
@@ -296,10 +297,8 @@ class Gateway:
         return zone_name(next((layer[key] for layer in layers if key in layer), "UTC")) or "UTC"
 
 
-def _result_lost() -> ResultUnavailableError:
-    return ResultUnavailableError(
-        "the result of this query was lost: its job or the server ended meanwhile", hint="Run the statement again."
-    )
+def _result_lost(reason: str) -> ResultUnavailableError:
+    return ResultUnavailableError(f"the result of this query is gone: {reason}", hint="Run the statement again.")
 
 
 def _parse_inserts(text: str) -> list[s.Insert]:

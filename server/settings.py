@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from planner.errors import SqlError, SqlState, nearest_name
+from server.config import ConfigError
 
 Check = Callable[[str], str]
 """Takes the text of a value; returns what was expected if the text is none, else an empty string."""
@@ -266,3 +267,16 @@ def effective(*layers: Mapping[str, str]) -> dict[str, str]:
 def for_job(settings: Mapping[str, str]) -> dict[str, str]:
     """Those of the effective settings that a job keeps."""
     return {k: v for k, v in settings.items() if SETTINGS[k].reaches_job}
+
+
+def check_server_defaults(defaults: Mapping[str, str]) -> None:
+    """In the server's own file an unknown setting is an error, not a warning. Raises ConfigError."""
+    for key, value in defaults.items():
+        if canonical(key) not in SETTINGS:
+            near = nearest_name(key, SETTINGS)
+            hint = f"Did you mean '{near}'?" if near else ""
+            raise ConfigError(f"job settings: '{key}' is not a setting with effect", hint=hint)
+        try:
+            check_value(key, value)
+        except SqlError as error:
+            raise ConfigError(f"job settings: {error.message}", hint=error.hint) from error

@@ -1,0 +1,81 @@
+"""Runs the application on a port, inside an event loop that has other work too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Iterator
+
+import uvicorn
+
+from runtime.api import JobClient, MetadataStore
+from server.config import Config, ConfigError
+from server.gateway import Gateway, GatewaySettings
+from server.http.app import create_app
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2
+"""How long open requests may take to end; long-polls are shorter."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that it is part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket, before anything is started that would have to be stopped again. Raises ConfigError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="Choose another port with --http-port."
+        ) from error
+    return listener
+
+
+async def serve(
+    config: Config, jobs: JobClient, metadata: MetadataStore, listener: socket.socket, until: Awaitable[None]
+) -> None:
+    """Gateway and HTTP over a running JobManager until `until` is done; ends queries, leaves other jobs alone."""
+    settings = GatewaySettings(
+        long_poll_ms=config.gateway.long_poll_ms,
+        rows_max=config.gateway.rows_max,
+        session_idle_s=config.gateway.session_idle_s,
+        query_idle_s=config.gateway.query_idle_s,
+        sessions_max=config.gateway.sessions_max,
+        check_interval_s=config.gateway.check_interval_s,
+    )
+    gateway = await asyncio.to_thread(Gateway, jobs, metadata, settings, config.job)
+    await gateway.start()
+    app = create_app(gateway, config.jobmanager.slots_expected)
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_GRACE_S,
+            http="httptools",
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    ending = asyncio.ensure_future(until)
+    logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
+    try:
+        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ending.cancel()
+        await gateway.stop()
+        server.should_exit = True
+        await serving
