@@ -32,7 +32,7 @@ class ObjectPath(msgspec.Struct, frozen=True, order=True):
         return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
-class PhysicalColumn(msgspec.Struct, frozen=True, tag="physical"):
+class PhysicalColumn(msgspec.Struct, frozen=True, tag_field="kind", tag="physical"):
     """A column that the format reads and writes. A primary key column is NOT NULL."""
 
     name: str
@@ -40,7 +40,7 @@ class PhysicalColumn(msgspec.Struct, frozen=True, tag="physical"):
     comment: str | None = None
 
 
-class ComputedColumn(msgspec.Struct, frozen=True, tag="computed"):
+class ComputedColumn(msgspec.Struct, frozen=True, tag_field="kind", tag="computed"):
     """A column computed when the table is read; never written.
 
     `expression` refers by index to the table's *source row*: its physical columns in table order, then its
@@ -54,7 +54,7 @@ class ComputedColumn(msgspec.Struct, frozen=True, tag="computed"):
     comment: str | None = None
 
 
-class MetadataColumn(msgspec.Struct, frozen=True, tag="metadata"):
+class MetadataColumn(msgspec.Struct, frozen=True, tag_field="kind", tag="metadata"):
     """A column under a connector's metadata key; a virtual one is read but not written."""
 
     name: str
@@ -80,7 +80,7 @@ class PrimaryKey(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
 
-class TableEntry(msgspec.Struct, frozen=True, tag="table"):
+class TableEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="table"):
     """A table's definition. The rowtime column's type carries the time-attribute mark."""
 
     columns: tuple[TableColumn, ...]
@@ -107,7 +107,7 @@ class ViewColumn(msgspec.Struct, frozen=True):
     type: DataType
 
 
-class ViewEntry(msgspec.Struct, frozen=True, tag="view"):
+class ViewEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="view"):
     """A view: its query's text, the names it was resolved against, and its columns when it was created.
 
     `query` is parsed and bound again where the view is used, with `catalog` and `database` as current ones.
@@ -164,9 +164,7 @@ class Catalog(Protocol):
 
     def catalogs(self) -> Sequence[str]: ...
 
-    def capabilities(
-        self, path: ObjectPath, entry: TableEntry, options: Mapping[str, str]
-    ) -> TableCapabilities:
+    def capabilities(self, path: ObjectPath, entry: TableEntry, options: Mapping[str, str]) -> TableCapabilities:
         """What `entry`'s connector can do with the given options (its own, hints merged in).
 
         Raises `planner.errors.SqlError` without span for an unknown connector, an unknown or a bad option.
