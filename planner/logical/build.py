@@ -276,6 +276,7 @@ class PlanBuilder:
         if not capabilities.is_source:
             message = f"`{path.name}` cannot be read: the connector '{entry.connector}' is a sink only"
             raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=span)
+        check_metadata(entry, capabilities, span, for_writing=False)
         columns = tuple(Column(c.name, c.type) for c in entry.columns)
         kept = tuple(range(len(columns)))
         scan = Scan(path, entry, merged, capabilities, kept, columns)
@@ -351,6 +352,25 @@ def resolve_table(
             named = [item.span for item in hints if f"'{item.key}'" in e.message]
             e.span = named[0] if named else span
         raise
+
+
+def check_metadata(entry: TableEntry, capabilities: TableCapabilities, span: Span, for_writing: bool) -> None:
+    """Every metadata column must be one the connector has, in a type that casts to the declared one."""
+    for column in entry.metadata:
+        if for_writing and column.is_virtual:
+            continue
+        key = capabilities.metadata.get(column.key)
+        if key is None or (for_writing and not key.is_writable):
+            usable = [k for k, v in capabilities.metadata.items() if v.is_writable or not for_writing]
+            verb = "written" if for_writing else "read"
+            hint = did_you_mean(column.key, usable) or f"There are: {', '.join(usable) or 'none'}."
+            if for_writing and key is not None:
+                hint = f"Declare `{column.name}` VIRTUAL if it is only read."
+            message = f"the connector '{entry.connector}' has no metadata key '{column.key}' that can be {verb}"
+            raise SqlError(SqlState.INVALID_DEFINITION, message, span=span, hint=hint)
+        if not type_rules.can_cast(key.type, column.type):
+            message = f"the metadata column `{column.name}` {column.type.sql()} cannot hold {key.type.sql()}"
+            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span)
 
 
 def _query_node(tree: exp.Expr) -> nodes.QueryNode:

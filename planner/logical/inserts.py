@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from planner.analysis import type_rules
 from planner.analysis.coercion import cast_to
 from planner.analysis.literals import null_literal
@@ -11,6 +13,7 @@ from planner.catalog import (
     ComputedColumn,
     MetadataColumn,
     PhysicalColumn,
+    TableCapabilities,
     TableColumn,
     TableEntry,
     ViewEntry,
@@ -18,7 +21,7 @@ from planner.catalog import (
 from planner.errors import Span, SqlError, SqlState, did_you_mean
 from planner.ir.expressions import Expression, InputRef, Literal
 from planner.ir.types import DataType, TypeRoot
-from planner.logical.build import PlanBuilder, resolve_table
+from planner.logical.build import PlanBuilder, check_metadata, resolve_table
 from planner.logical.expressions import identity
 from planner.logical.nodes import Calc, Column, Plan, ResultSink, TableSink, Values
 from planner.sql import nodes
@@ -35,6 +38,7 @@ def build_insert(statement: st.Insert, catalog: Catalog) -> TableSink:
         message = f"`{path.name}` is a view: rows go into tables only"
         raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=statement.target.span)
     options, capabilities = resolve_table(catalog, path, entry, statement.options, statement.target.span)
+    check_metadata(entry, capabilities, statement.target.span, for_writing=True)
     if not capabilities.is_sink:
         message = f"`{path.name}` cannot be written: the connector '{options['connector']}' is a source only"
         raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=statement.target.span)
@@ -44,8 +48,9 @@ def build_insert(statement: st.Insert, catalog: Catalog) -> TableSink:
     targets = _targets(statement, entry, persisted)
     if len(query.columns) != len(targets):
         raise _count_mismatch(statement, query, targets)
-    fitted = _fitted(statement, query, persisted, targets)
-    columns = tuple(Column(c.name, type_rules.plain(c.type)) for c in persisted)
+    written = written_columns(entry, capabilities)
+    fitted = _fitted(statement, query, written, targets)
+    columns = tuple(Column(c.name, type_rules.plain(c.type)) for c in written)
     return TableSink(fitted, path, entry, options, capabilities, columns)
 
 
@@ -78,6 +83,16 @@ def persisted_columns(entry: TableEntry) -> tuple[PersistedColumn, ...]:
             case _:
                 pass
     return tuple(kept)
+
+
+def written_columns(entry: TableEntry, capabilities: TableCapabilities) -> tuple[PersistedColumn, ...]:
+    """The row a connector is given: physical columns, then metadata columns in the connector's own types."""
+    metadata = [
+        msgspec.structs.replace(c, type=capabilities.metadata[c.key].type.with_nullable(c.type.nullable))
+        for c in entry.metadata
+        if not c.is_virtual
+    ]
+    return (*entry.physical, *metadata)
 
 
 def _targets(
@@ -128,12 +143,12 @@ def _shown(type_: DataType) -> str:
 def _fitted(
     statement: st.Insert,
     query: Plan,
-    persisted: tuple[PersistedColumn, ...],
+    written: tuple[PersistedColumn, ...],
     targets: tuple[PersistedColumn, ...],
 ) -> Plan:
     sources = {column.name: i for i, column in enumerate(targets)}
     projections: list[Expression] = []
-    for column in persisted:
+    for column in written:
         index = sources.get(column.name)
         if index is None:
             projections.append(null_literal(column.type))
@@ -141,7 +156,7 @@ def _fitted(
         projections.append(_stored(statement, query, index, column))
     if tuple(projections) == identity(query.columns):
         return query
-    columns = tuple(Column(c.name, p.type) for c, p in zip(persisted, projections, strict=True))
+    columns = tuple(Column(c.name, p.type) for c, p in zip(written, projections, strict=True))
     return Calc(query, None, tuple(projections), columns)
 
 
