@@ -149,14 +149,14 @@ async def _standalone(config: Config) -> int:
     http_port = _free_port(config.http.host, config.http.port)
     rpc_port = _free_port(config.jobmanager.rpc_host, config.jobmanager.rpc_port, or_any=True)
     slots = config.standalone.taskmanagers * config.taskmanager.slots
-    common = [sys.executable, "-P", "-m", "server"]
+    common = (sys.executable, "-P", "-m", "server")
     settings = [argument for pair in changed(config) for argument in ("--set", pair)]
     jobs = [argument for key, value in config.job.items() for argument in ("-D", f"{key}={value}")]
     ports = ["--http-port", str(http_port), "--rpc-port", str(rpc_port), "--slots-expected", str(slots)]
     job_managers = ["--job-managers", f"{config.jobmanager.rpc_host}:{rpc_port}"]
     children = [ChildCommand("jobmanager", (*common, "jobmanager", *settings, *jobs, *ports))]
     for number in range(config.standalone.taskmanagers):
-        children.append(ChildCommand(f"taskmanager-{number + 1}", [*common, "taskmanager", *settings, *job_managers]))
+        children.append(ChildCommand(f"taskmanager-{number + 1}", (*common, "taskmanager", *settings, *job_managers)))
     url = f"http://{config.http.host}:{http_port}"
     launcher = Launcher(
         children,
@@ -172,7 +172,7 @@ async def _standalone(config: Config) -> int:
 
 def _free_port(host: str, port: int, *, or_any: bool = False) -> int:
     """`port`, or any free one for 0 and, if allowed, when it is taken. Raises ConfigError."""
-    from server.http.serve import bind
+    from server.http.listener import bind
 
     try:
         listener = bind(host, port)
@@ -187,7 +187,8 @@ def _free_port(host: str, port: int, *, or_any: bool = False) -> int:
 async def _job_manager(config: Config) -> int:
     """JobManager and gateway on one event loop, until a signal or until another JobManager leads."""
     from runtime.jobmanager.process import JobManager
-    from server.http.serve import bind, serve
+    from server.http.listener import bind
+    from server.http.serve import serve
     from server.settings import check_server_defaults
 
     check_server_defaults(config.job)

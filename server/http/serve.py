@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterator
 import uvicorn
 
 from runtime.api import JobClient, MetadataStore
-from server.config import Config, ConfigError
+from server.config import Config
 from server.gateway import Gateway, GatewaySettings
 from server.http.app import create_app
 
@@ -27,21 +27,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The listening socket, before anything is started that would have to be stopped again. Raises ConfigError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="Choose another port with --http-port."
-        ) from error
-    return listener
 
 
 async def serve(
