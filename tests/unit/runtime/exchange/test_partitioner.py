@@ -27,7 +27,7 @@ def test_hash_sends_each_key_group_to_its_owner_in_order(parallelism: int) -> No
         first, last = key_group_range(target, parallelism, 128)
         groups = key_group(hash_columns([part.data.column(0)]), 128)
         assert all(first <= group <= last for group in groups)
-        numbers = part.data.column(1).to_pylist()
+        numbers: list[int] = part.data.column(1).to_numpy().tolist()
         assert numbers == sorted(numbers)
         assert part.row_kinds is not None
         assert part.row_kinds.to_pylist() == [n % 4 for n in numbers]

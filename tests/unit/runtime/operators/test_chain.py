@@ -1,0 +1,238 @@
+"""Chains: the order of things, merged calcs, the registry, and the invariants that are checked around operators."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from planner.ir import operators as ir
+from planner.ir import types as t
+from planner.ir.expressions import Call, Expression, InputRef, Literal
+from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
+from runtime.elements import Batch
+from runtime.operators.calc import CalcOperator
+from runtime.operators.chain import OperatorChain, merge_calcs
+from runtime.operators.checks import CheckedOperator
+from runtime.operators.limit import LimitOperator
+from runtime.operators.protocol import FinishSnapshot, Operator
+from runtime.operators.registry import build_operators
+from runtime.operators.values import ValuesOperator
+from runtime.protocol.messages import LimitReached
+from tests.support.operators import ATTEMPT, Surroundings, batch_of, ints
+
+NUMBERS = ir.Schema((ir.Column("n", t.INT),))
+N: Expression = InputRef(0, t.INT)
+
+
+def number(value: int) -> Literal:
+    return Literal(value, t.INT)
+
+
+def calc(condition: Expression | None, *projections: Expression) -> ir.Calc:
+    columns = tuple(ir.Column(f"c{i}", p.type) for i, p in enumerate(projections))
+    return ir.Calc("calc", "calc", condition, projections, ir.Schema(columns))
+
+
+def values_of(batches: list[Batch]) -> list[object]:
+    return [value for batch in batches for value in batch.data.column(0).to_pylist()]
+
+
+class Scripted:
+    """An operator that doubles each batch and fires one when time or input ends; writes down what it is told."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        self.uid = name
+        self._story = story
+
+    def _tell(self, what: str) -> None:
+        self._story.append(f"{self.uid} {what}")
+
+    def open(self) -> None:
+        self._tell("open")
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        for turn in range(2):
+            self._tell(f"row {batch.data.column(0)[0]}.{turn}")
+            yield batch
+
+    def advance(self, watermark_ms: int) -> Iterator[Batch]:
+        self._tell(f"time {watermark_ms}")
+        yield batch_of(ints(watermark_ms))
+
+    def end(self, drain: bool) -> Iterator[Batch]:
+        self._tell("end")
+        return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        return lambda: OperatorSnapshot(self.uid)
+
+    def counters(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        self._tell("close")
+        raise OSError(self.uid)
+
+
+def test_pieces_pass_on_one_by_one_and_time_follows_what_it_fired() -> None:
+    story: list[str] = []
+    out: list[Batch] = []
+    chain = OperatorChain([Scripted("a", story), Scripted("b", story)], out.append, lambda: None)
+    chain.open()
+    chain.process(batch_of(ints(7)))
+    assert story == ["b open", "a open", "a row 7.0", "b row 7.0", "b row 7.1", "a row 7.1", "b row 7.0", "b row 7.1"]
+    assert values_of(out) == [7, 7, 7, 7]
+    story.clear()
+    chain.advance(9)
+    assert story == ["a time 9", "b row 9.0", "b row 9.1", "b time 9"]
+    story.clear()
+    with pytest.raises(OSError, match="a"):
+        chain.close()
+    assert story == ["a close", "b close"]
+
+
+def test_a_yield_point_comes_after_each_piece() -> None:
+    def cancelled() -> None:
+        raise InterruptedError
+
+    out: list[Batch] = []
+    chain = OperatorChain([Scripted("a", [])], out.append, cancelled)
+    with pytest.raises(InterruptedError):
+        chain.process(batch_of(ints(7)))
+    assert len(out) == 1
+
+
+def run_calcs(nodes: tuple[ir.Operator, ...], *numbers: int | None) -> list[object]:
+    surroundings = Surroundings()
+    out: list[Batch] = []
+    links = []
+    for node in nodes:
+        assert isinstance(node, ir.Calc)
+        links.append(CheckedOperator(CalcOperator(node, surroundings.context), node))
+    chain = OperatorChain(links, out.append, lambda: None)
+    chain.open()
+    chain.process(batch_of(ints(*numbers)))
+    return values_of(out)
+
+
+def test_calcs_merge_into_one() -> None:
+    first = calc(Call("GT", (N, number(1)), t.BOOLEAN), Call("TIMES", (N, number(10)), t.INT))
+    second = calc(Call("LT", (N, number(50)), t.BOOLEAN), Call("PLUS", (N, number(1)), t.INT))
+    plain = calc(None, N)
+    merged = merge_calcs((first, plain, second, plain))
+    assert len(merged) == 1
+    assert (
+        run_calcs(merged, 1, 2, None, 4, 5, 6)
+        == run_calcs((first, plain, second, plain), 1, 2, None, 4, 5, 6)
+        == [
+            21,
+            41,
+        ]
+    )
+
+
+def test_a_condition_of_the_first_guards_the_second() -> None:
+    divide = Call("DIVIDE", (number(100), N), t.INT)
+    nodes = (
+        calc(Call("NEQ", (N, number(0)), t.BOOLEAN), N),
+        calc(Call("GT", (divide, number(30)), t.BOOLEAN), N),
+    )
+    assert run_calcs(merge_calcs(nodes), 0, 2, 5) == [2]
+
+
+def test_what_is_not_deterministic_stays_apart() -> None:
+    uuid = calc(None, Call("UUID", (), t.char(36).with_nullable(False)))
+    nodes = (uuid, calc(None, InputRef(0, t.char(36))))
+    assert merge_calcs(nodes) == nodes
+
+
+def test_a_calc_keeps_the_row_kinds_of_rows_that_pass() -> None:
+    node = calc(Call("GT", (N, number(1)), t.BOOLEAN), N)
+    operator = CalcOperator(node, Surroundings().context)
+    operator.open()
+    [out] = operator.process(batch_of(ints(1, 2, 3), kinds=[0, 1, 2]))
+    assert out.row_kinds is not None
+    assert out.row_kinds.to_pylist() == [1, 2]
+    assert list(operator.process(batch_of(ints(0)))) == []
+    assert operator.counters() == {"numRecordsFiltered": 2}
+
+
+def test_limit_counts_skips_and_reports_once() -> None:
+    surroundings = Surroundings()
+    node = ir.Limit("limit", "limit", 3, 2, NUMBERS)
+    limit = LimitOperator(node, surroundings.context, surroundings.environment)
+    out = [piece for batch in ([1], [2, 3], [4, 5, 6], [7]) for piece in limit.process(batch_of(ints(*batch)))]
+    assert values_of(out) == [3, 4, 5]
+    assert surroundings.sent == [LimitReached(ATTEMPT)]
+    assert limit.snapshot(1)() == limit.snapshot(2)()
+
+
+def test_limit_goes_on_after_a_restore() -> None:
+    node = ir.Limit("limit", "limit", 3, 0, NUMBERS)
+    first = Surroundings()
+    limit = LimitOperator(node, first.context, first.environment)
+    list(limit.process(batch_of(ints(1, 2))))
+    snapshot = limit.snapshot(1)()
+    again = Surroundings(restore=OperatorRestore("limit", data=snapshot.data))
+    limit = LimitOperator(node, again.context, again.environment)
+    assert values_of(list(limit.process(batch_of(ints(3, 4))))) == [3]
+    assert again.sent == [LimitReached(ATTEMPT)]
+
+
+def test_values_are_given_once_also_over_a_restore() -> None:
+    node = ir.Values("values", "values", ((number(1),), (number(2),)), NUMBERS)
+    source = ValuesOperator(node, Surroundings().context)
+    [rows] = source.poll(0)
+    assert isinstance(rows, Batch)
+    assert values_of([rows]) == [1, 2]
+    assert source.ended
+    restored = Surroundings(restore=OperatorRestore("values", data=source.snapshot(1)().data))
+    assert ValuesOperator(node, restored.context).ended
+
+
+class Wrong(Scripted):
+    """Gives a column of another type than declared."""
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        yield Batch(batch.data.cast(pa.schema([pa.field("c0", pa.int64())])))
+
+
+def test_checks_refuse_other_schemas_falling_time_and_rows_after_the_end() -> None:
+    node = calc(None, N)
+    with pytest.raises(AssertionError, match="declared"):
+        list(CheckedOperator(Wrong("x", []), node).process(batch_of(ints(1))))
+    checked = CheckedOperator(Scripted("x", []), node)
+    list(checked.advance(5))
+    with pytest.raises(AssertionError, match="4 < 5"):
+        list(checked.advance(4))
+    list(checked.end(drain=True))
+    with pytest.raises(AssertionError, match="after the end"):
+        list(checked.process(batch_of(ints(1))))
+
+
+TABLE = ir.TableRef("t", "blackhole", {"connector": "blackhole"}, NUMBERS)
+WINDOW = ir.TumbleWindow(1, t.timestamp(3), 1000)
+TIMED = ir.Schema((ir.Column("n", t.INT), ir.Column("ts", t.timestamp(3))))
+EXAMPLES: tuple[ir.Operator, ...] = (
+    ir.Source("u", "source", TABLE, NUMBERS, (), (N,), NUMBERS),
+    ir.Values("u", "values", (), NUMBERS),
+    calc(None, N),
+    ir.LocalWindowAggregate("u", "local", (0,), (), WINDOW, TIMED),
+    ir.GlobalWindowAggregate("u", "global", False, (0,), (t.INT,), (), WINDOW, (), NUMBERS),
+    ir.Limit("u", "limit", 1, 0, NUMBERS),
+    ir.Sink("u", "sink", TABLE, NUMBERS),
+    ir.Collect("u", "collect", NUMBERS),
+)
+
+
+def test_there_is_an_operator_for_each_of_a_job_graph() -> None:
+    assert isinstance(ir.Operator, types.UnionType)
+    assert {type(node) for node in EXAMPLES} == set(ir.Operator.__args__)
+    for node in EXAMPLES:
+        surroundings = Surroundings()
+        built = build_operators((node,), lambda _, context=surroundings.context: context, surroundings.environment)  # type: ignore[misc]
+        made: list[Operator | object] = [*built.links, *([] if built.source is None else [built.source])]
+        assert len(made) == 1
