@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,7 +55,7 @@ class Bench:
 
 
 def rows(count: int, text: str = "x") -> Batch:
-    columns = [pa.array(range(count), pa.int64()), pa.array([text] * count, pa.string())]
+    columns: list[Any] = [pa.array(range(count), pa.int64()), pa.array([text] * count, pa.string())]
     return Batch(pa.RecordBatch.from_arrays(columns, ["c0", "c1"]))
 
 

@@ -20,12 +20,13 @@ from runtime.protocol.descriptors import TaskDescriptor
 from runtime.protocol.messages import (
     AssignSplits,
     CheckpointAcknowledged,
+    DeployTasks,
     InputsEnded,
     SlotReport,
     TaskInitialized,
     TaskState,
 )
-from tests.support.slots import JOB, DeployTasks, SlotProcess, attempt, edge_input, edge_output, task
+from tests.support.slots import JOB, SlotProcess, attempt, edge_input, edge_output, task
 
 NUMBERS = ir.Schema((ir.Column("n", t.BIGINT),))
 
@@ -113,7 +114,7 @@ class Pair:
             found: list[int] = []
             while True:
                 page = await fetch(("127.0.0.1", self.a.port), self.end, len(found), 5000, 1000)
-                found += page.rows.column(0).to_pylist()
+                found += page.rows.column(0).to_numpy().tolist()
                 if page.ended:
                     return found
 
