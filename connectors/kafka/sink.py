@@ -28,7 +28,7 @@ from connectors.kafka.options import DeliveryGuarantee, FormatOptions, SinkOptio
 from connectors.kafka.partitioner import Partitioner
 from connectors.kafka.protocol import Marker, Redo, plan_recovery
 from connectors.kafka.target import partition_count
-from connectors.kafka.transactions import OwnerTransactions, read_markers, send_records
+from connectors.kafka.transactions import OwnerTransactions, fence_all, read_markers, send_records
 from planner.ir.types import Field
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ class ExactlyOnceWriter:
         self._builder.use_partitions(_current_partition_count(self._options))
         opened = {state.owner: self._open(state.owner) for state in ordered}
         self._transactions = opened[own]
-        for transactions in opened.values():
-            transactions.fence()
+        fence_all(list(opened.values()))
         # Read only now: a marker read before the fence may be overtaken by a commit of an older attempt.
         wait_s = self._options.transaction_timeout_ms / 1000 + REQUEST_TIMEOUT_S
         markers = read_markers(self._options.client, self._context.namespace, wait_s)

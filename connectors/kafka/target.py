@@ -13,7 +13,12 @@ from confluent_kafka.cimpl import NewTopic
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error
 from connectors.kafka.options import DeliveryGuarantee, SinkOptions
-from connectors.kafka.transactions import OwnerTransactions, marker_topic, transaction_timeout_too_long
+from connectors.kafka.transactions import (
+    OwnerTransactions,
+    fence_all,
+    marker_topic,
+    transaction_timeout_too_long,
+)
 
 _MARKER_TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -43,11 +48,12 @@ def fence(options: SinkOptions, namespace: str, owner_count: int) -> None:
     """When this returns no transaction of the ids is open and every earlier commit is visible."""
     if options.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
         return
-    for owner in range(owner_count):
-        transactions = OwnerTransactions(
-            options.client, namespace, owner, options.topic, options.transaction_timeout_ms
-        )
-        transactions.fence()
+    opened = [
+        OwnerTransactions(options.client, namespace, owner, options.topic, options.transaction_timeout_ms)
+        for owner in range(owner_count)
+    ]
+    fence_all(opened)
+    for transactions in opened:
         transactions.close()
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
@@ -141,6 +142,13 @@ class OwnerTransactions:
                 raise failed(reason, f"{doing} (transactional id {self._id})") from error
 
 
+def fence_all(opened: Sequence[OwnerTransactions]) -> None:
+    """Fence several ids at once: behind an open or just ended transaction the client waits half a second each."""
+    with ThreadPoolExecutor(max_workers=max(1, min(16, len(opened)))) as pool:
+        for fenced in [pool.submit(each.fence) for each in opened]:
+            fenced.result()
+
+
 def transaction_timeout_too_long(timeout_ms: float, broker_max_ms: int | None) -> OptionError:
     option = PREFIX + "transaction.timeout.ms"
     limit = "" if broker_max_ms is None else f" of {broker_max_ms}"
@@ -216,7 +224,7 @@ def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) ->
     transaction there may be newer markers. Waits for such a transaction to end."""
     topic = marker_topic(namespace)
     doing = f"reading markers of {topic}"
-    place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+    place = TopicPartition(topic, 0)
     try:
         probe = _marker_reader(client, namespace, "read_uncommitted")
         try:
@@ -227,7 +235,8 @@ def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) ->
             return {}
         reader = _marker_reader(client, namespace, "read_committed")
         try:
-            reader.assign([place])
+            # A number, not "the beginning": the client takes half a second to look that up.
+            reader.assign([TopicPartition(topic, 0, low)])
             return _markers_below(reader, high, timeout_s, doing)
         finally:
             reader.close()
@@ -257,7 +266,8 @@ def _markers_below(reader: Consumer, high: int, timeout_s: float, doing: str) ->
                 domain=ErrorDomain.EXTERNAL,
                 retry=True,
             )
-        for message in reader.consume(500, 0.1):
+        first = reader.poll(0.1)
+        for message in [] if first is None else [first, *reader.consume(500, 0)]:
             error = message.error()
             if error is None:
                 position = max(position, _offset(message) + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections import Counter
@@ -114,11 +113,11 @@ def run_attempt(place: Place, history: History, rows_total: int, kill_at: str | 
         markers = process.recover([OwnerState(0, history.pending, history.floor)])
         if markers is None:
             return
-        assert markers["0"] <= max(history.restored, 0), "output is ahead of the restored checkpoint"
+        assert markers[0] <= history.restored, "output is ahead of the restored checkpoint"
         row, pending = history.next_row, history.pending
         while row < rows_total or pending:
             count = min(ROWS_PER_EPOCH, rows_total - row)
-            if count and process.write(row, count) is None:
+            if count and not process.write(row, count):
                 return
             row += count
             number = history.next_id
@@ -126,10 +125,10 @@ def run_attempt(place: Place, history: History, rows_total: int, kill_at: str | 
             sealed = process.prepare_commit(number)
             if sealed is None:
                 return
-            pending = msgspec.json.decode(base64.b64decode(sealed), type=tuple[Committable, ...])
+            pending = sealed
             # The commit point: from here on this checkpoint is the newest one.
             history.pending, history.restored, history.next_row = pending, number, row
-            if process.commit(number) is None:
+            if not process.commit(number):
                 return
             history.floor = max([history.floor, *(each.checkpoint_id for each in pending)])
             pending = ()
@@ -169,7 +168,7 @@ def test_killed_twice_while_recovering(place: Place, point: str) -> None:
     assert history.pending
     for _ in range(2):
         run_attempt(place, history, 4 * ROWS_PER_EPOCH, point)
-    # A first recovery that got as far as its commit leaves nothing to redo, and no such point to die at, in recovery.
+    # Where the first recovery got as far as its commit, the second has nothing to redo and dies in its next epoch.
     assert history.deaths == 3
     run_attempt(place, history, 4 * ROWS_PER_EPOCH, None)
     place.settled()

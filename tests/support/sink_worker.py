@@ -1,18 +1,16 @@
 """One exactly-once sink subtask in a process of its own, that can be told where to die.
 
-Commands come as JSON lines on stdin, answers go as JSON lines to stdout; see `SinkProcess`. `kill_at` names a point
-of the protocol at which the process ends itself with SIGKILL, the `kill_skip`-th time it gets there.
+`SinkProcess` is the parent's end: it sends calls, the child answers. `kill_at` names a point of the protocol at which
+the process ends itself with SIGKILL, after having passed it `kill_skip` times.
 """
 
 from __future__ import annotations
 
-import base64
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,8 @@ import msgspec
 import pyarrow as pa
 
 from connectors import registry
-from connectors.api import OwnerState, SinkContext, SinkWriter, TableDefinition
+from connectors.api import Committable, OwnerState, SinkContext, TableDefinition
 from planner.ir.types import BIGINT, STRING, Field
-
-ROOT = Path(__file__).resolve().parents[2]
 
 KILL_POINTS = ("written", "sealed", "begun", "produced", "marked", "committed", "acknowledged")
 RECOVERY_KILL_POINTS = ("opened", "fenced", "read", "begun", "produced", "marked", "committed", "recovered")
@@ -68,57 +64,49 @@ def context(namespace: str, directory: Path, **changes: Any) -> SinkContext:
     return msgspec.structs.replace(base, **changes)
 
 
+# Workers are forked from a server process that has loaded the libraries and opened no client: a client would not
+# survive the fork, and loading takes longer than the whole test.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.support.sink_worker", "connectors.kafka.sink", "connectors.formats.json.format"])
+
+
 class SinkProcess:
     """The parent's end. Every call returns None when the process died instead of answering."""
 
     def __init__(
         self, definition: TableDefinition, where: SinkContext, kill_at: str | None, kill_skip: int = 0
     ) -> None:
-        setup = {
-            "table": msgspec.to_builtins(definition),
-            "context": msgspec.to_builtins(where),
-            "kill_at": kill_at,
-            "kill_skip": kill_skip,
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.sink_worker", json.dumps(setup)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._connection, theirs = _FORKS.Pipe()
+        self._process = _FORKS.Process(target=serve, args=(theirs, definition, where, kill_at, kill_skip))
+        self._process.start()
+        theirs.close()
 
-    def recover(self, owners: list[OwnerState]) -> Any:
-        return self._ask({"do": "recover", "owners": base64.b64encode(msgspec.json.encode(owners)).decode()})
+    def recover(self, owners: list[OwnerState]) -> dict[int, int] | None:
+        found: dict[int, int] | None = self._ask("recover", owners)
+        return found
 
-    def write(self, start: int, count: int) -> Any:
-        return self._ask({"do": "write", "start": start, "count": count})
+    def write(self, start: int, count: int) -> bool:
+        return self._ask("write", start, count) is not None
 
-    def prepare_commit(self, checkpoint_id: int) -> Any:
-        return self._ask({"do": "prepare", "id": checkpoint_id})
+    def prepare_commit(self, checkpoint_id: int) -> tuple[Committable, ...] | None:
+        sealed: tuple[Committable, ...] | None = self._ask("prepare_commit", checkpoint_id)
+        return sealed
 
-    def commit(self, checkpoint_id: int) -> Any:
-        return self._ask({"do": "commit", "id": checkpoint_id})
+    def commit(self, checkpoint_id: int) -> bool:
+        return self._ask("commit", checkpoint_id) is not None
 
-    def end(self) -> int:
+    def end(self) -> int | None:
         """Close and return the exit status (-9 after a kill)."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # It is dead already, which is the point.
-        status = self._process.wait(30)
-        self._process.stdout.close()
-        return status
+        self._connection.close()
+        self._process.join(30)
+        return self._process.exitcode
 
-    def _ask(self, command: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    def _ask(self, *command: Any) -> Any:
         try:
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
+            self._connection.send(command)
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
             return None
-        line = self._process.stdout.readline()
-        return json.loads(line) if line else None
 
 
 # ------------------------------------------------------------------------------------------ the child's end
@@ -169,37 +157,30 @@ def _install(killer: _Killer) -> None:
     after(sink, "read_markers", "read")
 
 
-def _serve(writer: SinkWriter, killer: _Killer, subtask: int) -> None:
-    for line in sys.stdin:
-        command = json.loads(line)
-        answer: Any = {}
-        match command["do"]:
-            case "recover":
-                owners = msgspec.json.decode(base64.b64decode(command["owners"]), type=list[OwnerState])
-                answer = writer.recover(owners)
-                killer.reached("recovered")
-            case "write":
-                writer.write(rows(subtask, command["start"], command["count"]), None)
-                killer.reached("written")
-            case "prepare":
-                sealed = msgspec.json.encode(writer.prepare_commit(command["id"]))
-                answer = base64.b64encode(sealed).decode()
-            case "commit":
-                writer.commit(command["id"])
-                killer.reached("acknowledged")
-        print(json.dumps(answer), flush=True)
-    writer.close()
-
-
-def main() -> None:
-    setup = json.loads(sys.argv[1])
-    definition = msgspec.convert(setup["table"], TableDefinition)
-    where = msgspec.convert(setup["context"], SinkContext)
-    killer = _Killer(setup["kill_at"], setup["kill_skip"])
+def serve(
+    connection: Connection, definition: TableDefinition, where: SinkContext, kill_at: str | None, kill_skip: int
+) -> None:
+    """The child's main loop, until the parent hangs up."""
+    killer = _Killer(kill_at, kill_skip)
     _install(killer)
     writer = registry.connector("kafka").sink(definition).writer(where)
-    _serve(writer, killer, where.subtask_index)
-
-
-if __name__ == "__main__":
-    main()
+    while True:
+        try:
+            command, *arguments = connection.recv()
+        except EOFError:
+            writer.close()
+            return
+        answer: Any = True
+        match command:
+            case "recover":
+                answer = writer.recover(*arguments)
+                killer.reached("recovered")
+            case "write":
+                writer.write(rows(where.subtask_index, *arguments), None)
+                killer.reached("written")
+            case "prepare_commit":
+                answer = writer.prepare_commit(*arguments)
+            case "commit":
+                writer.commit(*arguments)
+                killer.reached("acknowledged")
+        connection.send(answer)
