@@ -129,9 +129,7 @@ class GeneratorReader:
         return batches
 
     def snapshot(self) -> list[SplitState]:
-        return [
-            msgspec.structs.replace(p.state, position=str(p.next).encode(), done=p.done) for p in self._splits
-        ]
+        return [msgspec.structs.replace(p.state, position=str(p.next).encode(), done=p.done) for p in self._splits]
 
     def notify_checkpoint_complete(self, checkpoint_id: int, states: list[SplitState]) -> None:
         """Nobody outside keeps positions."""

@@ -38,22 +38,15 @@ class LocalCluster:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self._log_path = folder / "cluster.log"
-        http_port, rpc_port = _free_ports(2)
-        self.url = f"http://127.0.0.1:{http_port}"
-        config = folder / "headrace.toml"
-        config.write_text(
-            f'[http]\nport = {http_port}\n[jobmanager]\nrpc-port = {rpc_port}\ndata-directory = "{folder / "data"}"\n'
-            f'[taskmanager]\njob-managers = ["127.0.0.1:{rpc_port}"]\nslots = {slots}\n'
-            f"[standalone]\ntaskmanagers = {taskmanagers}\n[job]\n"
-            + "".join(f'"{name}" = "{value}"\n' for name, value in (settings or {}).items())
-        )
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "server", "standalone", "--http-port", str(port), "--data-dir", str(folder)]
+        command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
+        for name, value in (settings or {}).items():
+            command += ["-D", f"{name}={value}"]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "server", "standalone", "--config", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         try:
             self._wait_until_ready(taskmanagers * slots)
@@ -157,9 +150,7 @@ class Session:
         raise ClusterError(f"job {job_id} is {state or 'unknown'} after {timeout_s:.0f} s")
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,7 @@ from tests.architecture.tree import PACKAGES, ROOT
 
 LOCKS = ("requirements/runtime.txt", "requirements/dev.txt")
 ROLES = {"standalone", "jobmanager", "taskmanager", "sql"}
+DOCKERFILE_FLAGS = re.findall(r'"(--[a-z-]+)"', (ROOT / "docker" / "Dockerfile").read_text())
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -57,18 +59,34 @@ def compose() -> dict[str, Any]:
     return loaded
 
 
-def headrace_commands() -> dict[str, list[str]]:
-    return {
-        name: service["command"]
-        for name, service in compose()["services"].items()
-        if service["image"].startswith("headrace")
-    }
+def headrace_commands() -> list[list[str]]:
+    """The words after `headrace` of every service that runs it."""
+    found = []
+    for service in compose()["services"].values():
+        if not service["image"].startswith("headrace"):
+            continue
+        words = service["command"]
+        if "entrypoint" in service:
+            assert service["entrypoint"] == ["/bin/sh", "-c"]
+            shell = shlex.split(words[0])
+            assert shell[:2] == ["exec", "headrace"]
+            words = shell[2:]
+        found.append(words)
+    return found
 
 
-def test_compose_runs_real_roles_and_refers_to_what_it_defines() -> None:
+@pytest.mark.parametrize("words", [*headrace_commands(), ["standalone", *DOCKERFILE_FLAGS]], ids=lambda words: words[0])
+def test_containers_run_real_roles_with_flags_they_know(words: list[str]) -> None:
+    role, *flags = words
+    assert role in ROLES
+    text = subprocess.check_output([sys.executable, "-m", "server", role, "--help"], cwd=ROOT, text=True)
+    known = set(re.findall(r"--[a-z-]+", text))
+    assert {flag.split("=")[0] for flag in flags if flag.startswith("--")} <= known
+
+
+def test_compose_refers_to_what_it_defines() -> None:
     document = compose()
     services, volumes = document["services"], set(document["volumes"])
-    assert {command[0] for command in headrace_commands().values()} <= ROLES
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
         named = {mount.split(":")[0] for mount in service.get("volumes", [])}

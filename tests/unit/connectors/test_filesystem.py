@@ -76,9 +76,17 @@ def test_a_restored_reader_goes_on_at_the_line_and_keeps_its_count(tmp_path: Pat
     assert [state.counters for state in states] == [{"numRecordsSkipped": 1}]
     write(tmp_path / "in.jsonl", *lines, '{"id": 99}')  # What is appended later is not part of the split.
     rest = read_all(reader(lenient), states)
-    assert [
-        found["c0"] for parts in (begun, rest) for batch in parts[str(file)] for found in batch.to_pylist()
-    ] == [0, 2, 3, 4, 5, 6, 7, None, 9]
+    assert [found["c0"] for parts in (begun, rest) for batch in parts[str(file)] for found in batch.to_pylist()] == [
+        0,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        None,
+        9,
+    ]
     with pytest.raises(RecordError, match="line 9: field 'id': 'eight' is not an INT"):
         read_all(reader(table(options(file), id=INT)), states)
 

@@ -72,9 +72,7 @@ def context(subtask: int = 0, parallelism: int = 1) -> SinkContext:
 
 
 def batch(columns: dict[str, DataType], *rows: tuple[object, ...]) -> pa.RecordBatch:
-    arrays: list[Any] = [
-        pa.array([found[i] for found in rows], to_arrow(t)) for i, t in enumerate(columns.values())
-    ]
+    arrays: list[Any] = [pa.array([found[i] for found in rows], to_arrow(t)) for i, t in enumerate(columns.values())]
     return pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
 
 

@@ -182,7 +182,7 @@ ONE_EACH = [b'{"x":%d}' % i for i in range(3)]
         ([b'{"x":', b"1}"], 0),
         ([ONE_EACH[0], b'{"a":', b"[]}", b'{"x":7} {"x":8}'], 1),
         ([b'{"a":"', b'"}', b'{"x":7}\n{"x":8}'], 0),
-        ([b'{"a":[{}', b'{}]}', b'{"x":7}{"x":8}'], 0),
+        ([b'{"a":[{}', b"{}]}", b'{"x":7}{"x":8}'], 0),
         ([ONE_EACH[0], b"5"], 1),
         ([ONE_EACH[0], b"null"], 1),
         ([ONE_EACH[0], b"[1]"], 1),
@@ -244,7 +244,7 @@ def test_rows_are_counted_without_any_column() -> None:
 
 def test_numbers_in_a_string_column_keep_their_text_in_long_runs() -> None:
     decoder = FORMAT.decoder((Field("id", INT), Field("s", STRING)), {}, "UTC")
-    texts = ["12.50", "{\"k\": [1, 2]}", "true", "null", '"q\\"uote"']
+    texts = ["12.50", '{"k": [1, 2]}', "true", "null", '"q\\"uote"']
     values = [f'{{"id":{i},"s":{texts[i % 5]}}}' for i in range(3000)]
     for _ in range(2):
         batch = decoder.decode(messages(*values)).batch

@@ -91,9 +91,7 @@ def test_columns_keep_their_order_and_their_names_are_escaped() -> None:
 def test_the_iso_standard() -> None:
     columns = {"a": timestamp(3), "b": timestamp_ltz(3)}
     moment = dt.datetime(2026, 1, 1, 12, 0, 0, 120_000)
-    (text,) = encode(
-        columns, [{"a": moment, "b": moment.replace(tzinfo=UTC)}], timestamp_format__standard="ISO-8601"
-    )
+    (text,) = encode(columns, [{"a": moment, "b": moment.replace(tzinfo=UTC)}], timestamp_format__standard="ISO-8601")
     assert text == '{"a":"2026-01-01T12:00:00.12","b":"2026-01-01T12:00:00.12Z"}'
 
 

@@ -1,0 +1,190 @@
+"""`make bench`: rows per CPU second of whole pipelines, beside the bare cost of the libraries they stand on.
+
+Each pipeline reads bids from a topic and writes to another one exactly once, checkpoint interval 1 s, on a cluster
+started by `headrace standalone`. CPU is that of all processes of the cluster, threads of the Kafka client
+included, from the submission of the job until it is FINISHED. Starting a job costs about the same however many rows
+it reads, so a run over few rows is taken off for the second figure. Broker and generator are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.meter import Meter, Usage
+from benchmarks.raw import STAGES
+from benchmarks.topics import COLUMNS, count_committed, create, fill
+from server.demo.cluster import LocalCluster, Session
+from tests.support.kafka import broker_for_tests
+
+ROWS_OF_START_RUN = 4_000
+JOB_TIMEOUT_S = 600.0
+DECLARED = (
+    "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING"
+)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """`columns`: those of the input that it reads. `raw_stages`: what even the barest program must do for it."""
+
+    name: str
+    sink_columns: str
+    query: str
+    columns: tuple[str, ...]
+    raw_stages: tuple[str, ...]
+    rows_out: Callable[[int], int] | None
+
+
+PIPELINES = (
+    Pipeline(
+        "filter, project",
+        DECLARED,
+        "SELECT auction, bidder, price * 2 AS price, channel, url, `dateTime`, extra FROM bids WHERE price >= 100",
+        tuple(column.name for column in COLUMNS),
+        STAGES,
+        lambda rows: rows,
+    ),
+    Pipeline(
+        "tumbling window",
+        "auction BIGINT, window_start TIMESTAMP(3), bids BIGINT, total BIGINT",
+        "SELECT auction, window_start, COUNT(*) AS bids, SUM(price) AS total "
+        "FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND)) "
+        "GROUP BY auction, window_start, window_end",
+        ("auction", "price", "dateTime"),
+        STAGES[:2],
+        None,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    rows: int
+    usage: Usage
+    wall_s: float
+
+
+class Bench:
+    """One broker, one cluster, several runs of each pipeline."""
+
+    def __init__(self, bootstrap_servers: str, cluster: LocalCluster, rows: int) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._cluster = cluster
+        self._rows = rows
+        self._made = 0
+        create(bootstrap_servers, "bids", "few-bids")
+        self.bytes_per_row = fill(bootstrap_servers, "bids", rows) / rows
+        fill(bootstrap_servers, "few-bids", ROWS_OF_START_RUN)
+
+    def run(self, pipeline: Pipeline, topic: str, rows: int) -> Run:
+        """One job over one topic, from submission to FINISHED."""
+        self._made += 1
+        target = f"out-{self._made}"
+        create(self._bootstrap_servers, target)
+        session = Session(self._cluster)
+        try:
+            for statement in self._tables(pipeline, topic, target):
+                session.run(statement)
+            meter, began_s = Meter(self._cluster.pid), time.perf_counter()
+            session.wait(session.insert(f"INSERT INTO sink {pipeline.query}"), JOB_TIMEOUT_S)
+            run = Run(rows, meter.stop(), time.perf_counter() - began_s)
+        finally:
+            session.close()
+        written = count_committed(self._bootstrap_servers, target)
+        if pipeline.rows_out is not None and written != pipeline.rows_out(rows):
+            raise RuntimeError(f"{pipeline.name}: {written} rows in {target}, expected {pipeline.rows_out(rows)}")
+        return run
+
+    def _tables(self, pipeline: Pipeline, topic: str, target: str) -> list[str]:
+        servers = self._bootstrap_servers
+        kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{servers}', 'format' = 'json'"
+        source = f"""CREATE TEMPORARY TABLE bids (
+              {DECLARED}, WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND
+            ) WITH ({kafka}, 'topic' = '{topic}', 'scan.startup.mode' = 'earliest-offset',
+              'scan.bounded.mode' = 'latest-offset')"""
+        sink = f"""CREATE TEMPORARY TABLE sink ({pipeline.sink_columns}) WITH ({kafka}, 'topic' = '{target}',
+              'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'bench-{target}')"""
+        return ["SET 'execution.checkpointing.interval' = '1 s'", source, sink]
+
+    def raw_cpu_s(self, pipeline: Pipeline, stage: str) -> float:
+        """CPU seconds of the libraries alone, up to and including a stage."""
+        self._made += 1
+        target = f"raw-{self._made}"
+        create(self._bootstrap_servers, target)
+        command = [sys.executable, "-m", "benchmarks.raw", "--bootstrap-servers", self._bootstrap_servers]
+        command += ["--topic", "bids", "--target", target, "--rows", str(self._rows)]
+        command += ["--stage", stage, "--columns", ",".join(pipeline.columns)]
+        return float(json.loads(subprocess.check_output(command))["cpu_s"])
+
+
+def measure(bench: Bench, pipeline: Pipeline, rows: int, runs: int, parallelism: int) -> None:
+    """Run a pipeline and its floor in turns, and print the medians."""
+    bench.run(pipeline, "few-bids", ROWS_OF_START_RUN)  # The first job of a cluster also loads libraries.
+    starts, whole = [], []
+    raw: dict[str, list[float]] = {stage: [] for stage in pipeline.raw_stages}
+    for _ in range(runs):
+        starts.append(bench.run(pipeline, "few-bids", ROWS_OF_START_RUN))
+        whole.append(bench.run(pipeline, "bids", rows))
+        for stage in pipeline.raw_stages:
+            raw[stage].append(bench.raw_cpu_s(pipeline, stage))
+    start_cpu_s = statistics.median(run.usage.total_cpu_s for run in starts)
+    cpu_s = statistics.median(run.usage.total_cpu_s for run in whole)
+    middle = min(whole, key=lambda run: abs(run.usage.total_cpu_s - cpu_s))
+    floors = {stage: statistics.median(found) for stage, found in raw.items()}
+    floor_s = floors[pipeline.raw_stages[-1]]
+    steady_s = cpu_s - start_cpu_s
+    print(f"\nKafka -> {pipeline.name} -> Kafka")
+    print(f"  {rows:,} rows of {bench.bytes_per_row:.0f} bytes, parallelism {parallelism}, median of {runs} runs")
+    running = (rows - ROWS_OF_START_RUN) / steady_s
+    print(f"  pipeline          {rows / cpu_s:>11,.0f} rows per CPU second, start and stop of the job included")
+    print(f"  pipeline, running {running:>11,.0f} rows per CPU second")
+    print(f"  raw libraries     {rows / floor_s:>11,.0f} rows per CPU second, {' + '.join(pipeline.raw_stages)}")
+    print(f"  ratio             {running / (rows / floor_s):>11.2f} of the raw libraries' rate, while running")
+    print(f"  wall clock        {rows / middle.wall_s:>11,.0f} rows per second")
+    _print_shares(pipeline, floors, cpu_s, start_cpu_s, middle.usage)
+
+
+def _print_shares(pipeline: Pipeline, floors: dict[str, float], cpu_s: float, start_cpu_s: float, usage: Usage) -> None:
+    """What each stage takes of the pipeline's CPU: the libraries' stages as measured alone, the rest by difference."""
+    shares, before = {}, 0.0
+    for stage in pipeline.raw_stages:
+        shares[stage] = max(floors[stage] - before, 0.0)
+        before = floors[stage]
+    shares["start and stop of the job"] = start_cpu_s
+    shares["engine: operators, exchange, checkpoints, write-ahead"] = max(cpu_s - sum(shares.values()), 0.0)
+    for stage, used in shares.items():
+        print(f"    {stage:<54} {used:6.2f} CPU s {used / cpu_s:6.1%}")
+    roles = ", ".join(f"{role} {used:.2f}" for role, used in sorted(usage.cpu_s.items()))
+    print(f"  by process (CPU s): {roles}; Kafka client threads {usage.kafka_client_cpu_s:.2f}")
+    peak, slot = usage.peak_bytes / 1e6, usage.peak_slot_bytes / 1e6
+    print(f"  peak memory: {peak:,.0f} MB in all processes, {slot:,.0f} MB in the largest slot", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--pipeline", choices=[pipeline.name for pipeline in PIPELINES], action="append")
+    arguments = parser.parse_args()
+    settings = {"parallelism.default": str(arguments.parallelism)}
+    with (
+        broker_for_tests() as bootstrap_servers,
+        LocalCluster(taskmanagers=1, slots=arguments.parallelism, settings=settings) as cluster,
+    ):
+        print(f"filling a topic with {arguments.rows:,} bids", flush=True)
+        bench = Bench(bootstrap_servers, cluster, arguments.rows)
+        for pipeline in PIPELINES:
+            if not arguments.pipeline or pipeline.name in arguments.pipeline:
+                measure(bench, pipeline, arguments.rows, arguments.runs, arguments.parallelism)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""CPU and memory of a tree of processes, from /proc: what the whole cluster used, client threads included."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SAMPLE_INTERVAL_S = 0.05
+KAFKA_THREADS = "rdk:"
+
+
+@dataclass
+class Usage:
+    """CPU seconds by role of process, those of Kafka's client threads within them, and the peak of resident memory."""
+
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    kafka_client_cpu_s: float = 0.0
+    peak_bytes: int = 0
+    peak_slot_bytes: int = 0
+
+    @property
+    def total_cpu_s(self) -> float:
+        return sum(self.cpu_s.values())
+
+
+@dataclass(frozen=True)
+class _Process:
+    pid: int
+    started: str
+    role: str
+
+
+class Meter:
+    """Samples a process and everything below it until stopped. What an ended process used until its last sample counts;
+    what was used before the meter started does not."""
+
+    def __init__(self, root_pid: int) -> None:
+        self._root = root_pid
+        self._first: dict[_Process, float] = {}
+        self._last: dict[_Process, float] = {}
+        self._threads_first: dict[tuple[int, str], float] = {}
+        self._threads_last: dict[tuple[int, str], float] = {}
+        self._peak_bytes = self._peak_slot_bytes = 0
+        self._sampled_before = False
+        self._stop = threading.Event()
+        self._sample()
+        self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_INTERVAL_S):
+            self._sample()
+
+    def stop(self) -> Usage:
+        """Take the last sample and add up."""
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+        usage = Usage(peak_bytes=self._peak_bytes, peak_slot_bytes=self._peak_slot_bytes)
+        for process, used in self._last.items():
+            usage.cpu_s[process.role] = usage.cpu_s.get(process.role, 0.0) + used - self._first[process]
+        usage.kafka_client_cpu_s = sum(used - self._threads_first[key] for key, used in self._threads_last.items())
+        return usage
+
+    def _sample(self) -> None:
+        resident = 0
+        for pid in descendants(self._root):
+            try:
+                stat = _stat(Path(f"/proc/{pid}/stat"))
+                role = role_of(Path(f"/proc/{pid}/cmdline").read_bytes())
+                bytes_now = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+                threads = self._kafka_threads(pid)
+            except (OSError, IndexError):
+                continue  # It has just ended.
+            process = _Process(pid, stat[19], role)
+            used = _cpu_s(stat)
+            self._first.setdefault(process, used if not self._sampled_before else 0.0)
+            self._last[process] = used
+            for thread, thread_used in threads.items():
+                self._threads_first.setdefault(thread, thread_used if not self._sampled_before else 0.0)
+                self._threads_last[thread] = thread_used
+            resident += bytes_now
+            if role == "slot":
+                self._peak_slot_bytes = max(self._peak_slot_bytes, bytes_now)
+        self._peak_bytes = max(self._peak_bytes, resident)
+        self._sampled_before = True
+
+    def _kafka_threads(self, pid: int) -> dict[tuple[int, str], float]:
+        found = {}
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            try:
+                if (task / "comm").read_text().startswith(KAFKA_THREADS):
+                    stat = _stat(task / "stat")
+                    found[(int(task.name), stat[19])] = _cpu_s(stat)
+            except (OSError, IndexError):
+                continue
+        return found
+
+
+def descendants(root_pid: int) -> list[int]:
+    """A process and all below it."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                children.setdefault(int(_stat(Path(f"/proc/{entry}/stat"))[1]), []).append(int(entry))
+            except (OSError, IndexError):
+                continue
+    found, front = [root_pid], [root_pid]
+    while front:
+        front = [child for pid in front for child in children.get(pid, [])]
+        found.extend(front)
+    return found
+
+
+def role_of(command_line: bytes) -> str:
+    """What a process of the cluster is, by its command line."""
+    words = command_line.decode(errors="replace").split("\0")
+    for word, role in (
+        ("runtime.taskmanager.slot", "slot"),
+        ("taskmanager", "TaskManager"),
+        ("jobmanager", "JobManager"),
+    ):
+        if word in words:
+            return role
+    return "launcher"
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields of a stat file from the third on: the second, a name in brackets, may hold anything."""
+    return path.read_text().rpartition(")")[2].split()
+
+
+def _cpu_s(stat: list[str]) -> float:
+    return (int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND

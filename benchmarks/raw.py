@@ -1,0 +1,86 @@
+"""The floor under a pipeline: the bare cost of the libraries it stands on, in a process of its own.
+
+`python -m benchmarks.raw --stage decode …` reads a topic to its end and does one step more per stage: `consume` takes
+the values, `decode` makes record batches of them, `encode` makes JSON of those again, `produce` sends that to a
+topic. It prints CPU seconds of the whole process, librdkafka's threads included, from just before the client is
+made to the last acknowledgement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import time
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.topics import COLUMNS, PARTITIONS
+from connectors.api import Messages
+from connectors.formats.json.format import FORMAT
+
+STAGES = ("consume", "decode", "encode", "produce")
+MESSAGES_PER_CALL = 1_000
+BATCHES_MERGED = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--target", default="")
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--stage", choices=STAGES, required=True)
+    parser.add_argument("--columns", default=",".join(column.name for column in COLUMNS))
+    arguments = parser.parse_args()
+    names = arguments.columns.split(",")
+    columns = tuple(column for column in COLUMNS if column.name in names)
+    decoder, encoder = FORMAT.decoder(columns, {}, "UTC"), FORMAT.encoder(columns, {}, "UTC")
+    stage = STAGES.index(arguments.stage)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+    began_cpu_s, began_s = time.process_time(), time.perf_counter()
+    common = {"bootstrap.servers": arguments.bootstrap_servers}
+    consumer = Consumer(
+        common | {"group.id": "raw", "enable.auto.commit": False, "fetch.queue.backoff.ms": 5, "check.crcs": False}
+    )
+    consumer.assign([TopicPartition(arguments.topic, partition, 0) for partition in range(PARTITIONS)])
+    producer = Producer(common | {"linger.ms": 5, "queue.buffering.max.messages": 500_000}) if stage == 3 else None
+    rows, target_partition = 0, 0
+    while rows < arguments.rows:
+        values: list[bytes] = []
+        for _ in range(BATCHES_MERGED):
+            # Two calls fetch the values: a message object per record is the client's own cost.
+            values.extend(filter(None, (message.value() for message in consumer.consume(MESSAGES_PER_CALL, 0.2))))
+            if len(values) + rows >= arguments.rows:
+                break
+        rows += len(values)
+        if stage == 0:
+            continue
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1, out=offsets[1:])
+        values.append(b"")
+        batch = decoder.decode(Messages(memoryview(b"\n".join(values)), offsets, str)).batch
+        if stage == 1:
+            continue
+        encoded = encoder.encode(batch)
+        if producer is not None:
+            target_partition = (target_partition + 1) % PARTITIONS
+            records = [{"value": value} for value in encoded.to_pylist()]
+            while len(producer) > 200_000:
+                producer.poll(0.01)
+            producer.produce_batch(arguments.target, records, target_partition)
+    if producer is not None:
+        producer.flush(60)
+    result = {"cpu_s": time.process_time() - began_cpu_s, "wall_s": time.perf_counter() - began_s, "rows": rows}
+    print(json.dumps(result), flush=True)
+    consumer.close()
+    os._exit(0)  # What the clients do while they are taken down is not measured and need not be waited for.
+
+
+if __name__ == "__main__":
+    main()
