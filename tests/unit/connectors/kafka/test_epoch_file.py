@@ -1,0 +1,83 @@
+"""The write-ahead file: what is sealed is read back, and damage is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.api import Committable
+from connectors.errors import ConnectorError
+from connectors.kafka.epoch_file import EpochFileWriter, EpochReference, read_epoch, record_schema
+
+
+def records(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    columns: list[pa.Array[Any]] = [
+        pa.array([0] * count, pa.int32()),
+        pa.nulls(count),
+        pa.array([b"%d" % i for i in range(count)]),
+        pa.nulls(count),
+        pa.nulls(count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def committable(reference: EpochReference, count: int) -> Committable:
+    return Committable(0, 1, "g", reference.encode(), count, 0)
+
+
+def test_what_is_sealed_is_read_back(tmp_path: Path) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    writer = EpochFileWriter(tmp_path / "deep" / "er", "f.arrow", schema)
+    writer.write(records(schema, 5))
+    writer.write(records(schema, 3))
+    assert writer.record_count == 8
+    sealed = writer.seal("t")
+    assert sealed is not None
+    assert (sealed.topic, sealed.file) == ("t", "f.arrow")
+    size = (tmp_path / "deep" / "er" / "f.arrow").stat().st_size
+    assert writer.byte_size == size
+    batches = list(read_epoch(committable(sealed, 8), str(tmp_path), verify=True))
+    assert [batch.num_rows for batch in batches] == [5, 3]
+    assert batches[0].column(2).to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_an_empty_epoch_has_no_file(tmp_path: Path) -> None:
+    writer = EpochFileWriter(tmp_path, "f.arrow", record_schema(keys=True, timestamps=True, headers=True))
+    assert writer.seal("t") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_discarded_file_is_gone(tmp_path: Path) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    writer = EpochFileWriter(tmp_path, "f.arrow", schema)
+    writer.write(records(schema, 5))
+    writer.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_never_used_twice(tmp_path: Path) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    (tmp_path / "f.arrow").write_bytes(b"another epoch")
+    with pytest.raises(FileExistsError):
+        EpochFileWriter(tmp_path, "f.arrow", schema).write(records(schema, 5))
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    writer = EpochFileWriter(tmp_path, "f.arrow", schema)
+    writer.write(records(schema, 500))
+    sealed = writer.seal("t")
+    assert sealed is not None
+    path = tmp_path / "f.arrow"
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    else:
+        del content[-20:]
+    path.write_bytes(content)
+    with pytest.raises(ConnectorError, match="damaged"):
+        list(read_epoch(committable(sealed, 500), str(tmp_path), verify=True))
