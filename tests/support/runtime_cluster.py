@@ -47,8 +47,10 @@ class TaskManagerProcess:
         self._lifeline = Lifeline()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "runtime.taskmanager", "--job-manager", f"127.0.0.1:{rpc_port}"]
-                + ["--slots", str(slots), "--lifeline-fd", str(self._lifeline.read_fd)],
+                [
+                    *(sys.executable, "-m", "runtime.taskmanager", "--job-manager", f"127.0.0.1:{rpc_port}"),
+                    *("--slots", str(slots), "--lifeline-fd", str(self._lifeline.read_fd)),
+                ],
                 cwd=ROOT,
                 pass_fds=(self._lifeline.read_fd,),
                 stdout=output,

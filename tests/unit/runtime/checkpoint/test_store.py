@@ -1,0 +1,121 @@
+"""Manifests on disk, verification, retention and the sweep."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from connectors.api import Committable
+from runtime.checkpoint.manifest import CheckpointManifest, ManifestError, decode_manifest, encode_manifest
+from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
+from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
+from runtime.ids import JobId
+
+JOB = JobId("a" * 32)
+
+
+def segment(store: CheckpointStore, name: str, content: bytes = b"rows") -> SegmentHandle:
+    path = store.create_job_directory(JOB) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return SegmentHandle(name, "s", 0, 127, 1, len(content), hashlib.sha256(content).hexdigest())
+
+
+def manifest(
+    checkpoint_id: int, *segments: SegmentHandle, generation: int = 1, epochs: tuple[str, ...] = ()
+) -> CheckpointManifest:
+    committables = tuple(Committable(0, checkpoint_id, "i", name.encode(), 1, 10) for name in epochs)
+    operator = OperatorSnapshot("op", segments=segments, committables=committables)
+    snapshot = SubtaskSnapshot(0, "v", 0, 1, (operator,))
+    return CheckpointManifest(JOB, generation, checkpoint_id, "i", 0, 0, "", 0, (), (snapshot,))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path)
+
+
+def test_a_manifest_is_written_once_and_read_back(store: CheckpointStore) -> None:
+    written = manifest(3, segment(store, "state/a"), generation=2)
+    pointer = store.write(written)
+    assert pointer.path == "g2/chk-3/manifest"
+    assert store.read(JOB, pointer) == written
+    with pytest.raises(FileExistsError):
+        store.write(msgspec.structs.replace(written, parent_id=2))
+    assert store.read(JOB, pointer) == written
+    assert [p.name for p in (store.job_directory(JOB) / "g2/chk-3").iterdir()] == ["manifest"]
+
+
+def test_damage_to_a_manifest_is_seen(store: CheckpointStore) -> None:
+    pointer = store.write(manifest(1))
+    path = store.job_directory(JOB) / pointer.path
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(DamagedCheckpointError, match="chk-1/manifest"):
+        store.read(JOB, pointer)
+    path.unlink()
+    with pytest.raises(DamagedCheckpointError, match="No such file"):
+        store.read(JOB, pointer)
+
+
+def test_foreign_and_damaged_bytes_are_no_manifest() -> None:
+    data = encode_manifest(manifest(1))
+    assert decode_manifest(data).checkpoint_id == 1
+    for broken in (b"", b"something else", data[:-1], data + b"x", data[:20] + b"\0" + data[21:]):
+        with pytest.raises(ManifestError):
+            decode_manifest(broken)
+    with pytest.raises(ManifestError, match="version 7"):
+        decode_manifest(encode_manifest(msgspec.structs.replace(manifest(1), version=7)))
+
+
+def test_files_are_verified_by_size_and_checksum(store: CheckpointStore) -> None:
+    good = segment(store, "state/a")
+    store.verify(JOB, [good])
+    path = store.job_directory(JOB) / "state/a"
+    path.write_bytes(b"rowz")
+    with pytest.raises(DamagedCheckpointError, match="checksum"):
+        store.verify(JOB, [good])
+    path.write_bytes(b"row")
+    with pytest.raises(DamagedCheckpointError, match="3 bytes instead of 4"):
+        store.verify(JOB, [good])
+    path.unlink()
+    with pytest.raises(DamagedCheckpointError, match="state/a"):
+        store.verify(JOB, [good])
+
+
+def test_removal_keeps_files_that_a_retained_checkpoint_shares(store: CheckpointStore) -> None:
+    shared, old, new = (segment(store, f"state/{name}") for name in ("shared", "old", "new"))
+    first, second = manifest(1, shared, old), manifest(2, shared, new)
+    store.write(first)
+    pointer = store.write(second)
+    store.remove(first, [second])
+    directory = store.job_directory(JOB)
+    assert sorted(p.name for p in (directory / "state").iterdir()) == ["new", "shared"]
+    assert not (directory / "g1/chk-1").exists()
+    store.verify(JOB, store.read(JOB, pointer).segments)
+
+
+def test_the_sweep_keeps_only_what_a_retained_checkpoint_names(store: CheckpointStore) -> None:
+    kept = manifest(5, segment(store, "state/x/kept"), generation=2, epochs=("ns-0-a-1.arrow",))
+    pointer = store.write(kept)
+    store.write(manifest(4, generation=1))
+    segment(store, "state/y/orphan")
+    for name in ("ns-0-a-1.arrow", "ns-0-a-2.arrow"):
+        segment(store, f"epochs/{name}")
+    assert store.sweep(JOB, [(pointer, kept)]) == 3
+    directory = store.job_directory(JOB)
+    left = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+    assert left == ["epochs/ns-0-a-1.arrow", "g2/chk-5/manifest", "state/x/kept"]
+    assert not (directory / "state/y").exists()
+    assert store.sweep(JOB, []) == 3
+    assert [p.name for p in directory.iterdir()] == ["epochs"]
+
+
+def test_a_dropped_job_leaves_nothing(store: CheckpointStore) -> None:
+    store.write(manifest(1, segment(store, "state/a")))
+    store.drop_job(JOB)
+    assert not store.job_directory(JOB).exists()
+    store.drop_job(JOB)
