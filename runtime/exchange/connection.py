@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -43,6 +44,14 @@ class FramedConnection:
         # One extend: parts of two frames must not mix, and a deque's extend is atomic.
         self._out.extend([memoryview(part).cast("B") for part in parts])
         self._on_output(self)
+
+    def finish_connecting(self) -> None:
+        """The socket has become writable for the first time, or cannot connect: then raises ConnectionClosed."""
+        if self.connecting:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise ConnectionClosed(f"cannot connect: {os.strerror(code)}")
+            self.connecting = False
 
     @property
     def has_output(self) -> bool:

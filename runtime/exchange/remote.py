@@ -1,21 +1,13 @@
 """The data port of a slot: channels to and from other slots, and readers of results, on one I/O thread.
 
-Two slots share one connection; the one with the smaller slot id opens it. Everything in `DataServer` that is marked so
-runs in the I/O thread alone and needs no lock; other threads hand it closures (`call`) or bytes (`enqueue`). A lost
+Two slots share one connection; the one with the smaller slot id opens it. What `DataServer` knows of slots and
+channels belongs to the I/O thread and needs no lock; other threads hand it calls, or bytes for a connection. A lost
 connection is never resumed: it fails the tasks whose channels were on it and had not ended.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import logging
-import selectors
-import socket
-import threading
-import time
-from collections import deque
-from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -23,7 +15,7 @@ from connectors.errors import ErrorDomain
 from runtime.elements import Batch, Control, EndOfInput
 from runtime.errors import TaskError
 from runtime.exchange.channel import Inbox, InputChannel
-from runtime.exchange.connection import ConnectionClosed, FramedConnection
+from runtime.exchange.connection import FramedConnection
 from runtime.exchange.credits import CreditWindow
 from runtime.exchange.frames import (
     DATA_PROTOCOL_VERSION,
@@ -42,11 +34,10 @@ from runtime.exchange.frames import (
     frame,
     header,
 )
+from runtime.exchange.io_thread import IoThread
 from runtime.exchange.readers import ResultReaders
 from runtime.ids import AttemptId, JobId, SlotId
 from runtime.protocol.descriptors import ChannelAddress
-
-log = logging.getLogger(__name__)
 
 ChannelKey = tuple[int, AttemptId, AttemptId]
 """Edge, producer, consumer."""
@@ -153,175 +144,60 @@ class DataServer:
 
     def __init__(self, host: str, slot_id: SlotId) -> None:
         self._slot_id = slot_id
-        self._listener = socket.create_server((host, 0))
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
-        self._selector = selectors.DefaultSelector()
-        self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._wake_receiver.setblocking(False)
-        self._wake_sender.setblocking(False)
-        self._calls: deque[Callable[[], None]] = deque()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_numbers = itertools.count()
-        self._with_output: set[FramedConnection] = set()
+        self._io = IoThread(host, self)
+        self.port = self._io.port
         self._peers: dict[SlotId, _Peer] = {}
+        self._peer_of: dict[FramedConnection, _Peer] = {}
         self._job_id: JobId | None = None
         self._generation = 0
         self._newest: dict[tuple[int, int], tuple[int, int]] = {}
-        self._readers = ResultReaders(self.call, self._after)
-        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
-        self._closing = False
+        self.readers = ResultReaders(self._io.call, self._io.after)
+        """Where a Collect registers its buffer."""
 
     def start(self) -> None:
-        self._thread.start()
+        self._io.start()
 
     def close(self) -> None:
         """Ends the I/O thread and closes every socket (for tests; a slot process just exits)."""
-        self._closing = True
-        self._wake()
-        self._thread.join()
+        self._io.close()
 
     # -------------------------------------------------------------------------------------------- any thread
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Run `function` in the I/O thread."""
-        self._calls.append(function)
-        self._wake()
-
     def begin(self, job_id: JobId, generation: int, attempts: list[AttemptId]) -> None:
         """Tasks of this job are about to be deployed here; older attempts of theirs are stale from now on."""
-        self.call(lambda: self._begin(job_id, generation, attempts))
+        self._io.call(lambda: self._begin(job_id, generation, attempts))
 
-    def output(
-        self,
-        key: ChannelKey,
-        address: ChannelAddress,
-        schema: pa.Schema,
-        producer: Inbox,
-    ) -> RemoteChannel:
+    def output(self, key: ChannelKey, address: ChannelAddress, schema: pa.Schema, producer: Inbox) -> RemoteChannel:
         """A channel to a consumer in another slot. It is open once the consumer has answered."""
         channel = RemoteChannel(key, schema, producer)
-        self.call(lambda: self._add_output(channel, address))
+        self._io.call(lambda: self._add_output(channel, address))
         return channel
 
     def input(self, key: ChannelKey, address: ChannelAddress, schema: pa.Schema, channel: InputChannel) -> None:
         """Expect a channel from a producer in another slot."""
-        self.call(lambda: self._add_input(_RemoteInput(key, schema, channel), address))
+        self._io.call(lambda: self._add_input(_RemoteInput(key, schema, channel), address))
 
     def forget(self, attempt: AttemptId) -> None:
         """The task has ended: what still comes for it is dropped."""
-        self.call(lambda: self._forget(attempt))
+        self._io.call(lambda: self._forget(attempt))
 
-    @property
-    def readers(self) -> ResultReaders:
-        """Where a Collect registers its buffer."""
-        return self._readers
+    # ------------------------------------------------------------------------------- I/O thread: connections
 
-    def _wake(self) -> None:
-        try:
-            self._wake_sender.send(b"\0")
-        except BlockingIOError:
-            pass  # Enough wake-ups are under way.
+    def on_frame(self, connection: FramedConnection, head: Header, body: pa.Buffer) -> None:
+        peer = self._peer_of.get(connection)
+        if peer is not None:
+            self._on_frame(peer, connection, head, body)
+        elif head.kind is FrameKind.FETCH:
+            self.readers.on_request(connection, decode(memoryview(body), FetchRequest))
+        elif head.kind is FrameKind.OPEN:
+            self._on_open(connection, decode(memoryview(body), OpenConnection))
+        else:
+            raise FrameError(f"a connection begins with {head.kind.name}")
 
-    def _on_output(self, connection: FramedConnection) -> None:
-        if connection not in self._with_output:
-            self._with_output.add(connection)
-            if threading.current_thread() is not self._thread:
-                self._wake()
-
-    # -------------------------------------------------------------------------------------------- I/O thread
-
-    def _run(self) -> None:
-        self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
-        while not self._closing:
-            timeout_s = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-            for key, events in self._selector.select(timeout_s):
-                if key.fileobj is self._wake_receiver:
-                    self._drain_wakes()
-                elif key.fileobj is self._listener:
-                    self._accept()
-                else:
-                    self._serve(key.data, events)
-            while self._calls:
-                self._calls.popleft()()
-            while self._timers and self._timers[0][0] <= time.monotonic():
-                heapq.heappop(self._timers)[2]()
-            self._send_output()
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
-
-    def _drain_wakes(self) -> None:
-        try:
-            while self._wake_receiver.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def _after(self, delay_ms: float, function: Callable[[], None]) -> None:
-        due_s = time.monotonic() + delay_ms / 1000.0
-        heapq.heappush(self._timers, (due_s, next(self._timer_numbers), function))
-
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return  # The caller has gone again.
-        self._watch(FramedConnection(sock, self._on_output), None)
-
-    def _watch(self, connection: FramedConnection, peer: _Peer | None) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.connecting else 0)
-        self._selector.register(connection.sock, events, [connection, peer])
-
-    def _serve(self, data: list[object], events: int) -> None:
-        connection, peer = data
-        assert isinstance(connection, FramedConnection)
-        assert peer is None or isinstance(peer, _Peer)
-        if connection.closed:
-            return
-        try:
-            if events & selectors.EVENT_WRITE:
-                self._writable(connection)
-            if events & selectors.EVENT_READ:
-                for head, body in connection.receive():
-                    if peer is None:
-                        peer = self._first_frame(connection, head, body)
-                        data[1] = peer
-                    else:
-                        self._on_frame(peer, connection, head, body)
-        except (ConnectionClosed, FrameError) as error:
-            self._lose(connection, peer, str(error))
-
-    def _writable(self, connection: FramedConnection) -> None:
-        if connection.connecting:
-            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise ConnectionClosed(f"cannot connect (error {code})")
-            connection.connecting = False
-        connection.send()
-        if not connection.has_output:
-            self._selector.modify(connection.sock, selectors.EVENT_READ, self._selector.get_key(connection.sock).data)
-
-    def _send_output(self) -> None:
-        while self._with_output:
-            connection = self._with_output.pop()
-            if connection.closed or connection.connecting:
-                continue
-            data = self._selector.get_key(connection.sock).data
-            try:
-                connection.send()
-            except ConnectionClosed as error:
-                self._lose(connection, data[1], str(error))
-                continue
-            if connection.has_output:
-                self._selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, data)
-
-    def _lose(self, connection: FramedConnection, peer: _Peer | None, reason: str) -> None:
-        self._selector.unregister(connection.sock)
-        connection.close()
-        self._readers.gone(connection)
-        if peer is not None and peer.connection is connection:
+    def on_lost(self, connection: FramedConnection, reason: str) -> None:
+        self.readers.gone(connection)
+        peer = self._peer_of.pop(connection, None)
+        if peer is not None:
             peer.lost = reason
             self._fail_channels(peer)
 
@@ -347,32 +223,19 @@ class DataServer:
             self._newest[attempt.vertex_id, attempt.subtask_index] = (attempt.generation, attempt.number)
 
     def _peer(self, address: ChannelAddress) -> _Peer:
+        """The slot at the address, with a connection being made if this side is the one to make it."""
         peer = self._peers.get(address.slot_id)
         if peer is None:
             peer = self._peers[address.slot_id] = _Peer(address.slot_id)
         if peer.connection is None and self._slot_id < address.slot_id:
-            self._connect(peer, address)
+            assert self._job_id is not None
+            peer.connection = connection = self._io.connect(address.host, address.port)
+            self._peer_of[connection] = peer
+            hello = OpenConnection(DATA_PROTOCOL_VERSION, self._job_id, self._generation, self._slot_id, peer.slot_id)
+            connection.enqueue(frame(FrameKind.OPEN, encode(hello)))
         return peer
 
-    def _connect(self, peer: _Peer, address: ChannelAddress) -> None:
-        assert self._job_id is not None
-        sock = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
-        connection = FramedConnection(sock, self._on_output)
-        connection.connecting = True
-        peer.connection = connection
-        hello = OpenConnection(DATA_PROTOCOL_VERSION, self._job_id, self._generation, self._slot_id, peer.slot_id)
-        connection.enqueue(frame(FrameKind.OPEN, encode(hello)))
-        sock.connect_ex((address.host, address.port))
-        self._watch(connection, peer)
-
-    def _first_frame(self, connection: FramedConnection, head: Header, body: pa.Buffer) -> _Peer | None:
-        """Who has connected: another slot, or a reader of results."""
-        if head.kind is FrameKind.FETCH:
-            self._readers.on_request(connection, decode(memoryview(body), FetchRequest))
-            return None
-        if head.kind is not FrameKind.OPEN:
-            raise FrameError(f"a connection begins with {head.kind.name}")
-        hello = decode(memoryview(body), OpenConnection)
+    def _on_open(self, connection: FramedConnection, hello: OpenConnection) -> None:
         if hello.version != DATA_PROTOCOL_VERSION or hello.to_slot != self._slot_id:
             raise FrameError(f"a connection for {hello.to_slot}, version {hello.version}")
         if self._job_id is not None and (hello.job_id != self._job_id or hello.generation < self._generation):
@@ -383,10 +246,10 @@ class DataServer:
         if peer.connection is not None:
             raise FrameError(f"a second connection from slot {hello.from_slot}")
         peer.connection = connection
+        self._peer_of[connection] = peer
         for channel in peer.waiting:
             self._open_channel(peer, channel)
         peer.waiting.clear()
-        return peer
 
     def _add_output(self, channel: RemoteChannel, address: ChannelAddress) -> None:
         peer = self._peer(address)

@@ -1,6 +1,6 @@
 """One attempt of one subtask: the loop from input channels (or a source) over the operator chain to the writers.
 
-Everything below `run` happens in the task's own thread; `deliver`, `cancel`, `fail` and `metrics` may be called from
+Everything below `run` happens in the task's own thread; `deliver`, `cancel` and `metrics` may be called from
 others. Life: INITIALIZING (open, restore, recover sinks, connect) → TaskInitialized → StartTasks → RUNNING → end of
 input → a checkpoint taken after the end is committed → FINISHED.
 """
@@ -86,6 +86,62 @@ class TaskServices(msgspec.Struct, frozen=True):
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
+def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: ir.Operator) -> OperatorContext:
+    """What an operator of the task is told of its surroundings."""
+    first, last = key_group_range(descriptor.subtask_index, descriptor.parallelism, descriptor.vertex.max_parallelism)
+    return OperatorContext(
+        attempt=descriptor.attempt,
+        parallelism=descriptor.parallelism,
+        max_parallelism=descriptor.vertex.max_parallelism,
+        key_groups=KeyGroupRange(first, last),
+        settings=descriptor.settings,
+        checkpoint_directory=descriptor.checkpoint_directory,
+        state_directory=str(Path(descriptor.checkpoint_directory, STATE_DIRECTORY)),
+        restore=next((r for r in descriptor.restore if r.uid == node.uid), None),
+        managed_bytes=services.managed_bytes,
+        wall_clock_ms=services.wall_clock_ms,
+    )
+
+
+class TaskOutputs:
+    """The writers of a task's outgoing edges, as one."""
+
+    def __init__(self, writers: list[RecordWriter], now_ms: Callable[[], float]) -> None:
+        self._writers = writers
+        self._now_ms = now_ms
+
+    @property
+    def are_open(self) -> bool:
+        """Every consumer has announced its credit."""
+        return all(writer.is_open for writer in self._writers)
+
+    @property
+    def records_out(self) -> int:
+        return sum(writer.records_out for writer in self._writers)
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(writer.bytes_out for writer in self._writers)
+
+    def emit(self, batch: Batch) -> None:
+        for writer in self._writers:
+            writer.write(batch)
+
+    def broadcast(self, element: Control) -> None:
+        for writer in self._writers:
+            writer.broadcast(element)
+
+    def time_to_flush_ms(self) -> float | None:
+        """Until collected rows must go; None when there are none."""
+        due = [d for writer in self._writers if (d := writer.flush_due_ms) is not None]
+        return max(0.0, min(due) - self._now_ms()) if due else None
+
+    def flush_due(self) -> None:
+        now_ms = self._now_ms()
+        for writer in self._writers:
+            writer.flush_if_due(now_ms)
+
+
 class Task:
     """Built with its inbox and input channels; `attach` gives it its outputs, `start` runs it."""
 
@@ -103,7 +159,7 @@ class Task:
         # A task restored as ended takes no barrier from its channels.
         self._aligner = BarrierAligner(0 if descriptor.finished else channel_count)
         self._valve = WatermarkValve(channel_count)
-        self._writers: list[RecordWriter] = []
+        self._outputs = TaskOutputs([], services.monotonic_ms)
         self._started = False
         self._ended = False
         self._drain = True
@@ -120,37 +176,22 @@ class Task:
             backpressured_ms=lambda: self.account.backpressured_ms,
         )
         operators = build_operators(
-            descriptor.vertex.operators, self._operator_context, environment, checked=services.check_operators
+            descriptor.vertex.operators,
+            lambda node: operator_context(descriptor, services, node),
+            environment,
+            checked=services.check_operators,
         )
         self.collect = operators.collect
         self._source = operators.source
         self._sinks = operators.sinks
-        self._chain = OperatorChain(operators.links, self._emit, self.inbox.check)
+        self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self.inbox, services.send)
-
-    def _operator_context(self, node: ir.Operator) -> OperatorContext:
-        descriptor = self.descriptor
-        first, last = key_group_range(
-            descriptor.subtask_index, descriptor.parallelism, descriptor.vertex.max_parallelism
-        )
-        return OperatorContext(
-            attempt=self.attempt,
-            parallelism=descriptor.parallelism,
-            max_parallelism=descriptor.vertex.max_parallelism,
-            key_groups=KeyGroupRange(first, last),
-            settings=descriptor.settings,
-            checkpoint_directory=descriptor.checkpoint_directory,
-            state_directory=str(Path(descriptor.checkpoint_directory, STATE_DIRECTORY)),
-            restore=next((r for r in descriptor.restore if r.uid == node.uid), None),
-            managed_bytes=self._services.managed_bytes,
-            wall_clock_ms=self._services.wall_clock_ms,
-        )
 
     # ------------------------------------------------------------------------------------- from other threads
 
     def attach(self, writers: list[RecordWriter]) -> None:
         """One writer per outgoing edge; before `start`."""
-        self._writers = writers
+        self._outputs = TaskOutputs(writers, self._services.monotonic_ms)
 
     def start(self) -> None:
         self._thread.start()
@@ -165,10 +206,6 @@ class Task:
         """End at the next yield point or wait."""
         self._cancelled = True
         self.inbox.interrupt(TaskCancelled())
-
-    def fail(self, error: Exception) -> None:
-        """End with this error (a connection is lost)."""
-        self.inbox.interrupt(error)
 
     def now_ms(self) -> float:
         """The task's monotonic clock."""
@@ -189,9 +226,9 @@ class Task:
         return TaskMetrics(
             attempt=self.attempt,
             records_in=self._records_in,
-            records_out=sum(writer.records_out for writer in self._writers),
+            records_out=self._outputs.records_out,
             bytes_in=sum(channel.bytes_received for channel in self.inbox.channels),
-            bytes_out=sum(writer.bytes_out for writer in self._writers),
+            bytes_out=self._outputs.bytes_out,
             busy_ms_per_second=shares.busy,
             backpressured_ms_per_second=shares.backpressured,
             idle_ms_per_second=shares.idle,
@@ -239,7 +276,7 @@ class Task:
         if self._source is not None:
             self._source.open()
         with self.account.waiting(Waiting.IDLE):
-            self.inbox.wait_until(lambda: all(writer.is_open for writer in self._writers))
+            self.inbox.wait_until(lambda: self._outputs.are_open)
         markers = {sink.uid: sink.markers for sink in self._sinks}
         self._services.send(TaskInitialized(self.attempt, markers))
 
@@ -267,11 +304,11 @@ class Task:
         while not source.ended:
             self.progress += 1
             self.inbox.check()
-            flush_ms = self._time_to_flush_ms()
+            flush_ms = self._outputs.time_to_flush_ms()
             self._poll_source(int(POLL_MS_MAX if flush_ms is None else min(POLL_MS_MAX, flush_ms)))
             if not (source.readable or source.ended):
-                self._wait(self._time_to_flush_ms())
-            self._flush_due()
+                self._wait(self._outputs.time_to_flush_ms())
+            self._outputs.flush_due()
             self._serve_mail()
 
     def _poll_source(self, timeout_ms: int) -> None:
@@ -293,8 +330,8 @@ class Task:
             self.inbox.check()
             self._serve_mail()
             if not self._take_element():
-                self._wait(self._time_to_flush_ms())
-            self._flush_due()
+                self._wait(self._outputs.time_to_flush_ms())
+            self._outputs.flush_due()
 
     def _take_element(self) -> bool:
         taken = self.inbox.take()
@@ -329,17 +366,9 @@ class Task:
             case Watermark(timestamp_ms=timestamp_ms):
                 self._watermark_ms = timestamp_ms
                 self._chain.advance(timestamp_ms)
-                self._broadcast(element)
+                self._outputs.broadcast(element)
             case _:
-                self._broadcast(element)
-
-    def _emit(self, batch: Batch) -> None:
-        for writer in self._writers:
-            writer.write(batch)
-
-    def _broadcast(self, element: Control) -> None:
-        for writer in self._writers:
-            writer.broadcast(element)
+                self._outputs.broadcast(element)
 
     def _end(self) -> None:
         """Fire what is due, tell the consumers, then wait for the checkpoint that holds the end."""
@@ -348,14 +377,16 @@ class Task:
                 self._take_in(Watermark(MAX_WATERMARK_MS))
             self._chain.end(self._drain)
         self._ended = True
-        self._broadcast(EndOfInput(self._drain))
+        self._outputs.broadcast(EndOfInput(self._drain))
         self._services.send(InputsEnded(self.attempt))
         while not self._checkpoints.final_committed:
             self.progress += 1
             self.inbox.check()
             self._serve_mail()
             if self.descriptor.finished:
-                self._skip_elements()
+                # A task restored as ended has seen all its input: what ended producers say again is dropped.
+                while self.inbox.take() is not None:
+                    pass
             elif self._take_element():
                 continue
             if not self._checkpoints.final_committed:
@@ -364,12 +395,7 @@ class Task:
             with self.account.waiting(Waiting.IDLE):
                 self.inbox.wait_until(self.collect.buffer.drained)
 
-    def _skip_elements(self) -> None:
-        """A task restored as ended has seen all its input: what its equally ended producers say again is dropped."""
-        while self.inbox.take() is not None:
-            pass
-
-    # ------------------------------------------------------------------------------------------ waits and flushes
+    # ----------------------------------------------------------------------------------------------------- waits
 
     def wait_backpressured(self, ready: Callable[[], bool]) -> None:
         """Block until `ready`; counts as backpressure."""
@@ -379,16 +405,6 @@ class Task:
     def _wait(self, timeout_ms: float | None) -> None:
         with self.account.waiting(Waiting.IDLE):
             self.inbox.wait(None if timeout_ms is None else timeout_ms / 1000.0)
-
-    def _time_to_flush_ms(self) -> float | None:
-        due = [writer.flush_due_ms for writer in self._writers]
-        waiting = [d for d in due if d is not None]
-        return max(0.0, min(waiting) - self._services.monotonic_ms()) if waiting else None
-
-    def _flush_due(self) -> None:
-        now_ms = self._services.monotonic_ms()
-        for writer in self._writers:
-            writer.flush_if_due(now_ms)
 
     # ------------------------------------------------------------------------------------------------------ mail
 
@@ -428,6 +444,6 @@ class Task:
                         barrier.checkpoint_id,
                         ended=self._ended,
                         alignment_ms=alignment_ms,
-                        then=lambda barrier=barrier: self._broadcast(barrier),  # type: ignore[misc]
+                        then=lambda barrier=barrier: self._outputs.broadcast(barrier),  # type: ignore[misc]
                     )
                     self._services.collect_garbage(barrier.checkpoint_id)
