@@ -31,10 +31,9 @@ class Flink:
     """A mini cluster and a batch table environment inside one JVM."""
 
     def __init__(self) -> None:
-        from pyflink.java_gateway import get_gateway
-        from pyflink.table import EnvironmentSettings, TableEnvironment
-
-        jvm = get_gateway().jvm
+        # Flink is not in this project's environment: its modules are looked up where they are.
+        table: Any = importlib.import_module("pyflink.table")
+        jvm: Any = importlib.import_module("pyflink.java_gateway").get_gateway().jvm
         configuration = jvm.org.apache.flink.configuration.Configuration()
         for key, value in {"rest.port": "0", "rest.bind-port": "0", "rest.address": "localhost"}.items():
             configuration.setString(key, value)
@@ -43,7 +42,7 @@ class Flink:
         self._cluster = jvm.org.apache.flink.runtime.minicluster.MiniCluster(builder.build())
         self._cluster.start()
         address = self._cluster.getRestAddress().get()
-        environment = TableEnvironment.create(EnvironmentSettings.new_instance().in_batch_mode().build())
+        environment = table.TableEnvironment.create(table.EnvironmentSettings.new_instance().in_batch_mode().build())
         self._config = environment.get_config()
         for key, value in {
             "parallelism.default": "1",
@@ -150,9 +149,8 @@ def _evaluate(flink: Flink, cases: list[str], rows: range, answers: dict[str, li
         return
     selected = ", ".join(f"{sql} AS v{index}" for index, sql in enumerate(cases))
     try:
-        result = flink.select(
-            f"SELECT input_index, {selected} FROM inputs WHERE input_index >= {rows.start} AND input_index < {rows.stop}"
-        )
+        where = f"input_index >= {rows.start} AND input_index < {rows.stop}"
+        result = flink.select(f"SELECT input_index, {selected} FROM inputs WHERE {where}")
     except Exception as error:
         if len(cases) > 1:
             middle = len(cases) // 2
@@ -200,8 +198,14 @@ def record_group(flink: Flink, group: Group) -> dict[str, Any]:
             except Exception as error:
                 filters.append({"where": sql, **_error_of(error)})
     columns = [{"name": name, "type": kind} for name, kind in group.columns.items()]
-    return {"name": group.name, "time_zone": group.time_zone, "columns": columns, "rows": group.rows,
-            "cases": recorded, "filters": filters}
+    return {
+        "name": group.name,
+        "time_zone": group.time_zone,
+        "columns": columns,
+        "rows": group.rows,
+        "cases": recorded,
+        "filters": filters,
+    }
 
 
 def write(path: Path, version: str, groups: list[dict[str, Any]]) -> None:

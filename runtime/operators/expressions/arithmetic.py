@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call, Expression, Literal
 from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import decimals
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.errors import EvaluationFailure
 from runtime.operators.expressions.vectors import both_valid, from_raw, length_of, raw, validity
 
 _FLOATING = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
-_ARROW = {"PLUS": pc.add, "MINUS": pc.subtract, "TIMES": pc.multiply}  # type: ignore[attr-defined]
+_ARROW = {"PLUS": pc.add, "MINUS": pc.subtract, "TIMES": pc.multiply}
 
 
 def is_floating(t: DataType) -> bool:
     return t.root in _FLOATING
 
 
-def to_number(vector: Vector, t: pa.DataType) -> Vector:
+def to_number(vector: Vector, t: ArrowType) -> Vector:
     """A numeric vector in a wider or floating type, as Java's implicit conversions do; nothing is checked."""
     if vector.type == t:
         return vector
@@ -40,11 +39,11 @@ def _plain(call: Call, context: EvaluationContext) -> Kernel:
         return _decimal(call, t)
     operation = _ARROW[call.function]
     if all(to_arrow(argument.type) == t for argument in call.args):
-        return operation  # type: ignore[no-any-return]
+        return operation
     return lambda left, right: operation(to_number(left, t), to_number(right, t))
 
 
-def _decimal(call: Call, t: pa.DataType) -> Kernel:
+def _decimal(call: Call, t: ArrowType) -> Kernel:
     match call.function:
         case "PLUS":
             return lambda left, right: decimals.add(left, right, t, length_of(left, right))
@@ -54,7 +53,7 @@ def _decimal(call: Call, t: pa.DataType) -> Kernel:
             return lambda left, right: decimals.multiply(left, right, t, length_of(left, right))
 
 
-def _common_integer(call: Call) -> pa.DataType:
+def _common_integer(call: Call) -> ArrowType:
     """The widest of the operands' and the result's integer types."""
     types = [to_arrow(argument.type) for argument in call.args] + [to_arrow(call.type)]
     return max(types, key=lambda t: t.bit_width)
@@ -86,11 +85,11 @@ def _divide(call: Call, context: EvaluationContext) -> Kernel:
     return kernel
 
 
-def _narrow(vector: Vector, t: pa.DataType) -> Vector:
+def _narrow(vector: Vector, t: ArrowType) -> Vector:
     return vector if vector.type == t else pc.cast(vector, t, safe=False)
 
 
-def _integers(left: Vector, right: Vector, wide: pa.DataType) -> tuple[Any, Any, Any, int]:
+def _integers(left: Vector, right: Vector, wide: ArrowType) -> tuple[Any, Any, Any, int]:
     """Operands of an integer division in one type; a zero divisor in a row without NULL raises."""
     a, b = raw(to_number(left, wide)), raw(to_number(right, wide))
     valid = both_valid(validity(left), validity(right))
@@ -111,8 +110,7 @@ def _modulo(call: Call, context: EvaluationContext) -> Kernel:
         return lambda left, right: decimals.remainder(left, right, t, length_of(left, right))
     wide = _common_integer(call)
     if _literal_divisor(call.args[1]) is not None:
-        remainder = lambda a, b: pc.call_function("remainder", [a, b])  # noqa: E731
-        return lambda left, right: _narrow(remainder(to_number(left, wide), to_number(right, wide)), t)
+        return lambda left, right: _narrow(pc.remainder(to_number(left, wide), to_number(right, wide)), t)
 
     def kernel(left: Vector, right: Vector) -> Vector:
         a, b, valid, length = _integers(left, right, wide)
@@ -121,7 +119,7 @@ def _modulo(call: Call, context: EvaluationContext) -> Kernel:
     return kernel
 
 
-def _float_remainder(left: Vector, right: Vector, t: pa.DataType) -> Vector:
+def _float_remainder(left: Vector, right: Vector, t: ArrowType) -> Vector:
     valid = both_valid(validity(left), validity(right))
     with np.errstate(invalid="ignore"):
         values = np.fmod(raw(to_number(left, t)), raw(to_number(right, t)))
@@ -130,14 +128,14 @@ def _float_remainder(left: Vector, right: Vector, t: pa.DataType) -> Vector:
 
 def _negate(call: Call, context: EvaluationContext) -> Kernel:
     if call.type.root is TypeRoot.DECIMAL:
-        t = to_arrow(call.type)
+        t: ArrowType = to_arrow(call.type)
 
         def kernel(vector: Vector) -> Vector:
             values, valid = decimals.unscaled(vector)
             return decimals.from_unscaled(-values, t.scale, valid, t, length_of(vector))
 
         return kernel
-    return pc.negate  # type: ignore[attr-defined,no-any-return]
+    return pc.negate
 
 
 def _interval_times(call: Call, context: EvaluationContext) -> Kernel:
@@ -147,8 +145,8 @@ def _interval_times(call: Call, context: EvaluationContext) -> Kernel:
         if pa.types.is_decimal(number.type):
             return decimals.multiply(interval, number, t, length_of(interval, number))
         if pa.types.is_floating(number.type):
-            return pc.cast(pc.multiply(to_number(interval, pa.float64()), number), t, safe=False)  # type: ignore[attr-defined]
-        return pc.multiply(interval, to_number(number, t))  # type: ignore[attr-defined]
+            return pc.cast(pc.multiply(to_number(interval, pa.float64()), number), t, safe=False)
+        return pc.multiply(interval, to_number(number, t))
 
     return kernel
 
@@ -161,8 +159,8 @@ KERNELS: dict[str, Builder] = {
     "MODULO": _modulo,
     "MOD": _modulo,
     "NEGATE": _negate,
-    "NEGATE_INTERVAL": lambda call, context: pc.negate,  # type: ignore[attr-defined]
-    "ADD_INTERVALS": lambda call, context: pc.add,  # type: ignore[attr-defined]
-    "SUBTRACT_INTERVALS": lambda call, context: pc.subtract,  # type: ignore[attr-defined]
+    "NEGATE_INTERVAL": lambda call, context: pc.negate,
+    "ADD_INTERVALS": lambda call, context: pc.add,
+    "SUBTRACT_INTERVALS": lambda call, context: pc.subtract,
     "INTERVAL_TIMES": _interval_times,
 }

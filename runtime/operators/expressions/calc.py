@@ -14,7 +14,7 @@ from runtime.operators.expressions.context import EvaluationContext
 from runtime.operators.expressions.errors import ExpressionError, RaisedInCall
 from runtime.operators.expressions.vectors import as_array
 
-Filtered = tuple[pa.RecordBatch, pa.Array | None]
+Filtered = tuple[pa.RecordBatch, pa.BooleanArray | None]
 """Rows that passed, and the mask of all rows (None: every row passed) for columns that travel beside the batch."""
 
 
@@ -105,11 +105,11 @@ def compile_calc(
 def compile_expression(
     expression: Expression, context: EvaluationContext, *, folding: bool = True
 ) -> Callable[[pa.RecordBatch], Any]:
-    """One expression as a function of a batch to an array of its type (watermarks, constants); raises ExpressionError."""
+    """One expression as a function from a batch to an array of its type; raises ExpressionError when called."""
     calc = compile_calc(None, (expression,), context, folding=folding)
     return lambda batch: calc(batch).column(0)
 
 
 def keep(batch: pa.RecordBatch, columns: list[int], mask: pa.BooleanArray) -> list[Any]:
     """The given columns of the rows where the mask is TRUE."""
-    return batch.select(columns).filter(mask).columns  # type: ignore[arg-type]
+    return batch.select(columns).filter(mask).columns

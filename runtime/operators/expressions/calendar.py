@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.ir.expressions import Call, Literal
 from planner.ir.types import DataType, TypeRoot, to_arrow
+from runtime.operators.expressions.arrow import ArrowType
 from runtime.operators.expressions.civil import (
     UNITS_PER_SECOND,
     Int64s,
@@ -17,7 +18,7 @@ from runtime.operators.expressions.civil import (
     iso_weekday,
     to_days,
 )
-from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
+from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.vectors import both_valid, from_raw, length_of, raw, validity
 from runtime.operators.expressions.zones import zone_of
 
@@ -30,7 +31,7 @@ def units_of(t: DataType) -> int:
     """Integers per second in the type's Arrow form (DATE is handled in seconds)."""
     if t.root is TypeRoot.DATE:
         return 1
-    arrow = to_arrow(t)
+    arrow: ArrowType = to_arrow(t)
     return UNITS_PER_SECOND[arrow.unit]
 
 
@@ -56,6 +57,13 @@ def from_wall_clock(t: DataType, context: EvaluationContext) -> Callable[[Int64s
     return lambda values: values
 
 
+def convert_units(values: Int64s, from_units: int, to_units: int) -> Int64s:
+    """From one resolution to another, rounding down."""
+    if to_units >= from_units:
+        return values * (to_units // from_units)
+    return values // (from_units // to_units)
+
+
 def literal_unit(call: Call) -> str:
     """The unit argument, which is always a literal."""
     unit = call.args[0]
@@ -65,9 +73,17 @@ def literal_unit(call: Call) -> str:
 
 def _extract(call: Call, context: EvaluationContext) -> Kernel:
     source = call.args[1].type
+    _refuse_unit(literal_unit(call), source)
     read, units, part = to_wall_clock(source, context), units_of(source), extractor(literal_unit(call))
     t = to_arrow(call.type)
     return lambda unit, vector: from_raw(part(read(vector), units), validity(vector), t, length_of(unit, vector))
+
+
+def _refuse_unit(unit: str, source: DataType) -> None:
+    """TIME has no date; DATE and TIME have nothing below milliseconds."""
+    no_date = source.root is TypeRoot.TIME and unit not in ("SECOND", "MINUTE", "HOUR", "MILLISECOND")
+    if no_date or (source.root is TypeRoot.DATE and unit in ("MICROSECOND", "NANOSECOND")):
+        raise UnsupportedExpression(f"the unit {unit} cannot be applied to {source.sql()}")
 
 
 def extractor(unit: str) -> Callable[[Int64s, int], Int64s]:
@@ -147,7 +163,10 @@ def floor_to(values: Int64s, unit: str, units: int) -> Int64s:
 
 
 def ceil_to(values: Int64s, unit: str, units: int) -> Int64s:
-    """Rounded up to the unit. DECADE, CENTURY and MILLENNIUM go to the next one even from a start, as in Flink."""
+    """Rounded up to the unit. As in Flink, weeks and longer units look at the date alone, and DECADE, CENTURY and
+    MILLENNIUM go to the next one even from a start."""
+    if unit == "WEEK" or unit in _MONTHS:
+        values = values // (86_400 * units) * (86_400 * units)
     lower = floor_to(values, unit, units)
     if unit in ("DECADE", "CENTURY", "MILLENNIUM"):
         return _shift(lower, _MONTHS[unit], units)
@@ -169,13 +188,19 @@ def _shift(values: Int64s, months: Int64s | int, units: int) -> Int64s:
 
 def _round_time(call: Call, context: EvaluationContext) -> Kernel:
     source, unit = call.args[1].type, literal_unit(call)
-    read, write, units = to_wall_clock(source, context), from_wall_clock(source, context), units_of(source)
+    _refuse_unit(unit, source)
+    plain = _without_zone(source)
+    read, write, units = to_wall_clock(plain, context), from_wall_clock(plain, context), units_of(source)
     rounding = floor_to if call.function == "FLOOR_TIME" else ceil_to
+    zone = zone_of(context.local_time_zone) if source.root is TypeRoot.TIMESTAMP_LTZ else None
     t = to_arrow(call.type)
 
     def kernel(unit_: Vector, vector: Vector) -> Vector:
-        values = write(rounding(read(vector), unit, units))
-        return from_raw(values, validity(vector), t, length_of(unit_, vector))
+        values = read(vector)
+        # An instant is rounded on the clock of its own offset, and keeps that offset (as in Flink).
+        offsets = zone.to_local(values, units) - values if zone is not None else 0
+        rounded = write(rounding(values + offsets, unit, units) - offsets)
+        return from_raw(rounded, validity(vector), t, length_of(unit_, vector))
 
     return kernel
 
@@ -183,20 +208,16 @@ def _round_time(call: Call, context: EvaluationContext) -> Kernel:
 def _add(
     source: DataType, result: DataType, context: EvaluationContext, months: bool
 ) -> Callable[[Vector, Int64s, Vector], Vector]:
-    """datetime + amount (months or ms) in the result's type. Months move the local date, ms move the instant."""
+    """datetime + amount (months or ms) in the result's type. Months of an instant are counted in UTC (as in Flink)."""
     units, t = units_of(result), to_arrow(result)
     source_units = units_of(source)
-    if months:
-        read, write = to_wall_clock(source, context), from_wall_clock(result, context)
-    else:
-        plain = source if source.root is not TypeRoot.TIMESTAMP_LTZ else _without_zone(source)
-        target = result if result.root is not TypeRoot.TIMESTAMP_LTZ else _without_zone(result)
-        read, write = to_wall_clock(plain, context), from_wall_clock(target, context)
+    read = to_wall_clock(_without_zone(source), context)
+    write = from_wall_clock(_without_zone(result), context)
 
     def kernel(vector: Vector, amounts: Int64s, other: Vector) -> Vector:
         values = read(vector)
         if months:
-            moved = _shift(values * units // source_units, amounts, units)
+            moved = _shift(convert_units(values, source_units, units), amounts, units)
         elif units >= 1000:
             moved = values * (units // source_units) + amounts * (units // 1000)
         else:
@@ -208,7 +229,8 @@ def _add(
 
 
 def _without_zone(t: DataType) -> DataType:
-    return DataType(TypeRoot.TIMESTAMP, t.nullable, precision=t.precision)
+    """TIMESTAMP in place of TIMESTAMP_LTZ: the instant as a date-time in UTC."""
+    return DataType(TypeRoot.TIMESTAMP, t.nullable, precision=t.precision) if t.root is TypeRoot.TIMESTAMP_LTZ else t
 
 
 def _timestampadd(call: Call, context: EvaluationContext) -> Kernel:
@@ -232,19 +254,15 @@ def _interval(call: Call, context: EvaluationContext) -> Kernel:
 
 
 def _timestampdiff(call: Call, context: EvaluationContext) -> Kernel:
-    """Whole units from the second to the third argument, truncated toward zero."""
+    """Whole units from the second to the third argument, truncated toward zero; of instants, in UTC (as in Flink)."""
     unit, (first, second), t = literal_unit(call), (a.type for a in call.args[1:]), to_arrow(call.type)
-    # Whole units of time count elapsed time, months count local dates.
-    if unit in _SECONDS:
-        first_read, second_read = (
-            to_wall_clock(_without_zone(x) if x.root is TypeRoot.TIMESTAMP_LTZ else x, context) for x in (first, second)
-        )
-    else:
-        first_read, second_read = to_wall_clock(first, context), to_wall_clock(second, context)
+    if (first.root is TypeRoot.TIMESTAMP_LTZ) != (second.root is TypeRoot.TIMESTAMP_LTZ):
+        raise UnsupportedExpression("TIMESTAMPDIFF of a TIMESTAMP_LTZ needs another TIMESTAMP_LTZ")
+    first_read, second_read = (to_wall_clock(_without_zone(x), context) for x in (first, second))
 
     def kernel(unit_: Vector, start: Vector, end: Vector) -> Vector:
-        a = first_read(start) * 1000 // units_of(first)
-        b = second_read(end) * 1000 // units_of(second)
+        a = convert_units(first_read(start), units_of(first), 1000)
+        b = convert_units(second_read(end), units_of(second), 1000)
         if unit in _SECONDS:
             difference = b - a
             size = _SECONDS[unit] * 1000
@@ -259,12 +277,16 @@ def _timestampdiff(call: Call, context: EvaluationContext) -> Kernel:
 
 
 def _months_between(start: Int64s, end: Int64s) -> Int64s:
-    """Whole months between wall-clock milliseconds; the last one counts when its day and time are reached."""
-    first, second = from_days(start // 86_400_000), from_days(end // 86_400_000)
-    months = (second.year - first.year) * 12 + second.month - first.month
-    moved = _shift(start, months, 1000)
-    months = np.where((end >= start) & (moved > end), months - 1, months)
-    return np.where((end < start) & (moved < end), months + 1, months)
+    """Whole months between wall-clock milliseconds. As in Flink, dates count first (a month is full when its day, or
+    the month's last, is reached); then one is taken off where the dates meet and the end's time of day is earlier."""
+    first, second = start // 86_400_000, end // 86_400_000
+    early, late = np.minimum(first, second), np.maximum(first, second)
+    from_, to = from_days(early), from_days(late)
+    months = (to.year - from_.year) * 12 + to.month - from_.month
+    months = np.where(add_months(early, months) > late, months - 1, months)
+    months = np.where(second < first, -months, months)
+    earlier_clock = end - second * 86_400_000 < start - first * 86_400_000
+    return np.where((add_months(first, months) == second) & earlier_clock, months - 1, months)
 
 
 def _tumble(call: Call, context: EvaluationContext) -> Kernel:
@@ -275,13 +297,13 @@ def _tumble(call: Call, context: EvaluationContext) -> Kernel:
     result_units = units_of(call.type)
 
     def kernel(vector: Vector, size: Vector, offset: Vector) -> Vector:
-        local = read(vector) * 1000 // units
+        local = convert_units(read(vector), units, 1000)
         width, shift = raw(size).astype(np.int64), raw(offset).astype(np.int64)
         start = local - (local - shift) % width
         bound = start if function == "TUMBLE_START" else start + width
         if function == "TUMBLE_TIME":
             bound = bound - 1
-        return from_raw(write(bound * result_units // 1000), validity(vector), t, length_of(vector))
+        return from_raw(write(convert_units(bound, 1000, result_units)), validity(vector), t, length_of(vector))
 
     return kernel
 

@@ -8,12 +8,11 @@ not fit become NULL, as in Flink.
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call
 from planner.ir.types import STRING_LENGTH, DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import decimals
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.casts_nested import nested_cast, nested_to_text
 from runtime.operators.expressions.casts_text import parser, to_text
 from runtime.operators.expressions.casts_time import time_cast
@@ -40,7 +39,7 @@ def cast_kernel(source: DataType, target: DataType, context: EvaluationContext, 
     if source.root in _NESTED:
         return nested_cast(source, target, context, strict)
     if source.root in _TIMES and target.root in _TIMES:
-        return time_cast(source, target, context)
+        return time_cast(source, target, context, strict=strict)
     if source.is_binary and target.is_binary:
         return _fit_bytes(lambda vector: vector, source, target)
     if source.root is TypeRoot.BOOLEAN or source.is_numeric or source.root in _INTERVALS:
@@ -70,7 +69,7 @@ def _from_text(source: DataType, target: DataType, context: EvaluationContext, s
         result = parse(vector)
         array = as_array(vector, len(result))
         if result.null_count > array.null_count:
-            bad = pc.and_(pc.is_valid(array), pc.is_null(result))  # type: ignore[attr-defined]
+            bad = pc.and_(pc.is_valid(array), pc.is_null(result))
             raise EvaluationFailure(f"cannot parse {array.filter(bad)[0].as_py()!r} as {name}")
         return result
 
@@ -109,7 +108,7 @@ def _fit_bytes(convert: Kernel, source: DataType | None, target: DataType) -> Ke
 
     def kernel(vector: Vector) -> Vector:
         data = as_array(convert(vector), length_of(vector))
-        lengths = pc.min_max(pc.binary_length(data)).as_py()  # type: ignore[attr-defined]
+        lengths = pc.min_max(pc.binary_length(data)).as_py()
         if lengths["max"] is None or (lengths["max"] <= length and (not pad or lengths["min"] == length)):
             return data
         return by_value(data)
@@ -147,12 +146,12 @@ def _to_boolean(vector: Vector) -> Vector:
     return from_booleans(np.asarray(values != 0, np.bool_), validity(vector), length_of(vector))
 
 
-def _decimal_of_integer(vector: Vector, t: pa.DataType) -> Vector:
+def _decimal_of_integer(vector: Vector, t: ArrowType) -> Vector:
     values, valid = decimals.unscaled(vector)
     return decimals.from_unscaled(values, decimals.scale_of(vector.type), valid, t, length_of(vector))
 
 
-def _number_of_decimal(vector: Vector, t: pa.DataType) -> Vector:
+def _number_of_decimal(vector: Vector, t: ArrowType) -> Vector:
     if pa.types.is_floating(t):
         floats, valid = decimals.to_float(vector)
         return from_raw(floats, valid, t, length_of(vector))
@@ -160,7 +159,7 @@ def _number_of_decimal(vector: Vector, t: pa.DataType) -> Vector:
     return decimals.from_unscaled(values, decimals.scale_of(vector.type), valid, t, length_of(vector))
 
 
-def _integer_of_float(vector: Vector, t: pa.DataType) -> Vector:
+def _integer_of_float(vector: Vector, t: ArrowType) -> Vector:
     """Java's narrowing: truncate, saturate at INT or BIGINT, NaN is 0; TINYINT and SMALLINT take INT's low bits."""
     values = raw(vector).astype(np.float64)
     wide = np.int64 if t.bit_width == 64 else np.int32
@@ -173,7 +172,7 @@ def _integer_of_float(vector: Vector, t: pa.DataType) -> Vector:
     return from_raw(decimals.wrap(result.astype(np.int64), t.bit_width), validity(vector), t, length_of(vector))
 
 
-def _decimal_of_float(vector: Vector, t: pa.DataType) -> Vector:
+def _decimal_of_float(vector: Vector, t: ArrowType) -> Vector:
     """Through the shortest decimal text of the DOUBLE, HALF_UP. NaN and infinities are NULL (Flink fails on them)."""
     from decimal import ROUND_HALF_UP, Context, Decimal
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.types import DataType, TypeRoot, to_arrow
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.context import EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.vectors import as_array, length_of, null_where
 
@@ -56,13 +55,15 @@ def _array(cast: Kernel) -> Kernel:
 def _map(cast_key: Kernel, cast_value: Kernel) -> Kernel:
     def kernel(vector: Vector) -> Vector:
         array = _compact(vector)
-        maps = pa.MapArray.from_arrays(pa.array(np.asarray(array.offsets)), cast_key(array.keys), cast_value(array.items))
+        maps = pa.MapArray.from_arrays(
+            pa.array(np.asarray(array.offsets)), cast_key(array.keys), cast_value(array.items)
+        )
         return null_where(pc.is_null(array), maps) if array.null_count else maps
 
     return kernel
 
 
-def _row(casts: list[Kernel], t: pa.DataType) -> Kernel:
+def _row(casts: list[Kernel], t: ArrowType) -> Kernel:
     def kernel(vector: Vector) -> Vector:
         array = as_array(vector, length_of(vector))
         children = [cast(child) for cast, child in zip(casts, array.flatten(), strict=True)]

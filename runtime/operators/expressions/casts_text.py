@@ -12,11 +12,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.types import INTEGER_BITS, DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import decimals
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.calendar import to_wall_clock, units_of
 from runtime.operators.expressions.casts_time import rescale_time, rounding_down
 from runtime.operators.expressions.civil import from_days
@@ -66,9 +65,7 @@ def parser(target: DataType, context: EvaluationContext) -> Kernel | None:
             return None
 
 
-def _with_fast_path(
-    plain: str, fast: pa.DataType, slow: Callable[[str], Any], result: pa.DataType
-) -> Kernel:
+def _with_fast_path(plain: str, fast: ArrowType, slow: Callable[[str], Any], result: ArrowType) -> Kernel:
     """Texts of the plain form by Arrow's cast, the others by `slow`."""
     by_value = per_distinct(slow, result)
 
@@ -86,7 +83,7 @@ def _with_fast_path(
     return kernel
 
 
-def _integers(t: pa.DataType) -> Kernel:
+def _integers(t: ArrowType) -> Kernel:
     low, high = -(2 ** (t.bit_width - 1)), 2 ** (t.bit_width - 1) - 1
 
     def slow(text: str) -> int | None:
@@ -103,7 +100,7 @@ def _integers(t: pa.DataType) -> Kernel:
 
     def kernel(vector: Vector) -> Vector:
         values = wide(vector)
-        fits = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))  # type: ignore[attr-defined]
+        fits = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
         return pc.cast(pc.if_else(fits, values, pa.scalar(None, pa.int64())), t)
 
     return kernel
@@ -119,7 +116,7 @@ def _float_of_text(text: str) -> float | None:
     return float(trimmed if bare in ("NaN", "Infinity") else trimmed.rstrip("fFdD"))
 
 
-def _decimal_parser(t: pa.DataType) -> Callable[[str], Decimal | None]:
+def _decimal_parser(t: ArrowType) -> Callable[[str], Decimal | None]:
     limit, quantum = 10**t.precision, Decimal(1).scaleb(-t.scale)
 
     def parse(text: str) -> Decimal | None:
@@ -142,7 +139,7 @@ def _timestamps(target: DataType, context: EvaluationContext) -> Kernel:
     microseconds = _with_fast_path(
         _PLAIN_DATE + " " + _PLAIN_TIME + "$", pa.timestamp("us"), _microseconds_of_text, pa.timestamp("us")
     )
-    nanoseconds = per_distinct(timestamp_of_text, pa.int64())
+    nanoseconds = per_distinct(_nanoseconds_of_text, pa.int64())
 
     def kernel(vector: Vector) -> Vector:
         if units == 1_000_000_000:
@@ -150,7 +147,7 @@ def _timestamps(target: DataType, context: EvaluationContext) -> Kernel:
             values = raw(parsed)
         else:
             parsed = microseconds(vector)
-            values = rescale_time(raw(parsed), 1_000_000, units)
+            values = rescale_time(raw(parsed), 1_000_000, units)[0]
         values = finish(values)
         values = zone.to_instant(values, units) if zone is not None else values
         return from_raw(values, validity(parsed), t, len(parsed))
@@ -163,9 +160,15 @@ def _microseconds_of_text(text: str) -> int | None:
     return None if nanoseconds is None else nanoseconds // 1000
 
 
+def _nanoseconds_of_text(text: str) -> int | None:
+    """NULL for a year that nanoseconds in 64 bits cannot hold (with a day to spare for the zone)."""
+    value = timestamp_of_text(text)
+    return value if value is not None and abs(value) < 2**63 - 86_400_000_000_000 else None
+
+
 def to_text(source: DataType, context: EvaluationContext) -> Kernel:
     """The kernel value → text."""
-    t = to_arrow(source)
+    t: ArrowType = to_arrow(source)
     if source.root in INTEGER_BITS:
         return lambda vector: pc.cast(vector, pa.string())
     match source.root:
@@ -174,9 +177,9 @@ def to_text(source: DataType, context: EvaluationContext) -> Kernel:
         case TypeRoot.BOOLEAN:
             return lambda vector: pc.if_else(vector, "TRUE", "FALSE")
         case TypeRoot.FLOAT:
-            return per_distinct(lambda value: java_text(str(np.float32(value))), pa.string())
+            return per_distinct(lambda value: java_text(np.float32(value)), pa.string())
         case TypeRoot.DOUBLE:
-            return per_distinct(lambda value: java_text(repr(value)), pa.string())
+            return per_distinct(lambda value: java_text(np.float64(value)), pa.string())
         case TypeRoot.DECIMAL:
             if t.scale <= 6:
                 return lambda vector: pc.cast(vector, pa.string())
@@ -193,11 +196,16 @@ def to_text(source: DataType, context: EvaluationContext) -> Kernel:
             raise UnsupportedExpression(f"CAST from {source.sql()} to STRING is not supported")
 
 
-def java_text(shortest: str) -> str:
-    """Java's `Double.toString` from Python's shortest text: plain from 1e-3 to 1e7, else `d.dddE±n`."""
-    if shortest in ("nan", "inf", "-inf"):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[shortest]
-    sign, digit_tuple, exponent = Decimal(shortest).as_tuple()
+def java_text(value: np.float32 | np.float64) -> str:
+    """Java's `Double.toString` and `Float.toString`: the shortest digits that give the number back (of two digits at
+    least), plain from 1e-3 to 1e7, else `d.dddE±n`."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    shortest = Decimal(str(value))
+    if len(shortest.as_tuple().digits) == 1:
+        closest = f"{float(value):.1e}"
+        shortest = Decimal(closest) if type(value)(closest) == value else shortest
+    sign, digit_tuple, exponent = shortest.as_tuple()
     digits = "".join(map(str, digit_tuple))
     assert isinstance(exponent, int)
     prefix = "-" if sign else ""

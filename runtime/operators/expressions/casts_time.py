@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from planner.ir.types import DataType, TypeRoot, to_arrow
@@ -9,11 +11,12 @@ from runtime.operators.expressions.calendar import from_wall_clock, to_wall_cloc
 from runtime.operators.expressions.civil import Int64s
 from runtime.operators.expressions.context import EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.errors import EvaluationFailure
-from runtime.operators.expressions.vectors import from_raw, length_of, validity
+from runtime.operators.expressions.vectors import Mask, both_valid, from_raw, length_of, validity
 
 
-def time_cast(source: DataType, target: DataType, context: EvaluationContext) -> Kernel:
-    """The kernel between two date/time types; LTZ meets the others in the session's zone."""
+def time_cast(source: DataType, target: DataType, context: EvaluationContext, *, strict: bool) -> Kernel:
+    """The kernel between two date/time types; LTZ meets the others in the session's zone. A year that the target's
+    resolution cannot hold is refused if `strict`, else NULL."""
     if {source.root, target.root} == {TypeRoot.DATE, TypeRoot.TIME}:
         raise UnsupportedExpression(f"CAST from {source.sql()} to {target.sql()} is not supported")
     s, t = to_arrow(source), to_arrow(target)
@@ -26,40 +29,35 @@ def time_cast(source: DataType, target: DataType, context: EvaluationContext) ->
     from_units, to_units, finish = units_of(source), units_of(target), rounding_down(target)
 
     def kernel(vector: Vector) -> Vector:
-        values = rescale_time(read(vector), from_units, to_units, validity(vector))
-        return from_raw(write(finish(values)), validity(vector), t, length_of(vector))
+        valid = validity(vector)
+        values, fits = rescale_time(read(vector), from_units, to_units)
+        if fits is not None:
+            if strict and not np.all(fits if valid is None else fits | ~valid):
+                raise EvaluationFailure("the year does not fit a timestamp of nanoseconds (1678 to 2261)")
+            valid = both_valid(valid, fits)
+        return from_raw(write(finish(values)), valid, t, length_of(vector))
 
     return kernel
 
 
-def rescale_time(values: Int64s, from_units: int, to_units: int, valid: object = None) -> Int64s:
-    """From one resolution to another, cutting off; a year the finer resolution cannot hold is refused, not wrapped."""
+def rescale_time(values: Int64s, from_units: int, to_units: int) -> tuple[Int64s, Mask | None]:
+    """From one resolution to another, cutting off; the mask is False where the finer one cannot hold the year (a day
+    is kept clear of its ends, for the zone)."""
     if to_units <= from_units:
-        return values // (from_units // to_units)
+        return values // (from_units // to_units), None
     factor = to_units // from_units
-    limit = (2**63 - 1) // factor
-    outside = (values > limit) | (values < -limit)
-    if outside.any() and (valid is None or (outside & valid).any()):
-        raise EvaluationFailure("the year does not fit a timestamp of nanoseconds (1677 to 2262)")
-    return np.where(outside, 0, values) * factor
+    limit = (2**63 - 1) // factor - 86_400 * from_units
+    fits = (values <= limit) & (values >= -limit)
+    return np.where(fits, values, 0) * factor, None if fits.all() else fits
 
 
-def rounding_down(target: DataType) -> "Floor":
+def rounding_down(target: DataType) -> Callable[[Int64s], Int64s]:
     """Cuts values in the target's Arrow unit to its precision."""
     if target.root is TypeRoot.DATE:
-        return Floor(1)
+        return lambda values: values
     precision = target.precision if target.precision is not None else (0 if target.root is TypeRoot.TIME else 6)
-    return Floor(max(units_of(target) // 10**precision, 1))
-
-
-class Floor:
-    """Rounds down to multiples of `step`."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def __call__(self, values: Int64s) -> Int64s:
-        return values if self._step == 1 else values // self._step * self._step
+    step = max(units_of(target) // 10**precision, 1)
+    return (lambda values: values) if step == 1 else (lambda values: values // step * step)
 
 
 def _without_zone(t: DataType) -> DataType:

@@ -39,9 +39,7 @@ def to_days(year: Int64s, month: Int64s | int, day: Int64s | int) -> Int64s:
     era = year // 400
     of_era = year - era * 400
     day_of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    return np.asarray(
-        era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + day_of_year - 719_468, np.int64
-    )
+    return np.asarray(era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + day_of_year - 719_468, np.int64)
 
 
 def month_length(year: Int64s, month: Int64s) -> Int64s:

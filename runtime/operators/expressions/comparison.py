@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call, Expression, Literal
 from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import decimals
 from runtime.operators.expressions.arithmetic import is_floating, to_number
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.calendar import to_wall_clock, units_of
 from runtime.operators.expressions.casts import cast_kernel
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
@@ -28,12 +27,12 @@ from runtime.operators.expressions.vectors import (
 )
 
 _ARROW: dict[str, Kernel] = {
-    "EQ": pc.equal,  # type: ignore[attr-defined]
-    "NEQ": pc.not_equal,  # type: ignore[attr-defined]
-    "LT": pc.less,  # type: ignore[attr-defined]
-    "LTE": pc.less_equal,  # type: ignore[attr-defined]
-    "GT": pc.greater,  # type: ignore[attr-defined]
-    "GTE": pc.greater_equal,  # type: ignore[attr-defined]
+    "EQ": pc.equal,
+    "NEQ": pc.not_equal,
+    "LT": pc.less,
+    "LTE": pc.less_equal,
+    "GT": pc.greater,
+    "GTE": pc.greater_equal,
 }
 _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": lambda a, b: a == b,
@@ -63,7 +62,7 @@ def comparator(operator: str, left: DataType, right: DataType, context: Evaluati
     return _ARROW[operator]
 
 
-def _common_number(left: DataType, right: DataType) -> pa.DataType:
+def _common_number(left: DataType, right: DataType) -> ArrowType:
     if is_floating(left) or is_floating(right):
         both_float = TypeRoot.DOUBLE not in (left.root, right.root) and TypeRoot.DECIMAL not in (left.root, right.root)
         return pa.float32() if both_float else pa.float64()
@@ -138,9 +137,9 @@ def _distinct(call: Call, context: EvaluationContext) -> Kernel:
 
     def kernel(left: Vector, right: Vector) -> Vector:
         same = pc.fill_null(equal(left, right), False)
-        both_null = pc.and_(pc.is_null(left), pc.is_null(right))  # type: ignore[attr-defined]
-        answer = pc.or_(same, both_null)  # type: ignore[attr-defined]
-        return pc.invert(answer) if negate else answer  # type: ignore[attr-defined]
+        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+        answer = pc.or_(same, both_null)
+        return pc.invert(answer) if negate else answer
 
     return kernel
 
@@ -152,8 +151,9 @@ _HASHABLE = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, Ty
 def _in(call: Call, context: EvaluationContext) -> Kernel:
     """value IN (list): TRUE if equal to one, else NULL if anything is NULL, else FALSE."""
     value, *items = call.args
-    if len(items) > 2 and value.type.root in _HASHABLE and all(_is_plain_item(value, item) for item in items):
-        known = pa.array([scalar_of(item).as_py() for item in items], to_arrow(value.type))  # type: ignore[arg-type]
+    literals = [item for item in items if _is_plain_item(item, value)]
+    if len(items) > 2 and value.type.root in _HASHABLE and len(literals) == len(items):
+        known = pa.array([scalar_of(literal).as_py() for literal in literals], to_arrow(value.type))
 
         def by_hash(vector: Vector, *_: Vector) -> Vector:
             return null_where(pc.is_null(vector), pc.is_in(vector, value_set=known))
@@ -164,13 +164,13 @@ def _in(call: Call, context: EvaluationContext) -> Kernel:
     def kernel(vector: Vector, *list_: Vector) -> Vector:
         answer = comparators[0](vector, list_[0])
         for compare, item in zip(comparators[1:], list_[1:], strict=True):
-            answer = pc.or_kleene(answer, compare(vector, item))  # type: ignore[attr-defined]
+            answer = pc.or_kleene(answer, compare(vector, item))
         return as_array(answer, length_of(vector, *list_))
 
     return kernel
 
 
-def _is_plain_item(value: Expression, item: Expression) -> bool:
+def _is_plain_item(item: Expression, value: Expression) -> TypeGuard[Literal]:
     return isinstance(item, Literal) and item.value is not None and to_arrow(item.type) == to_arrow(value.type)
 
 
@@ -188,11 +188,11 @@ def _extreme(call: Call, context: EvaluationContext) -> Kernel:
             takes = better(value, best)
             if floating:
                 nan = pc.is_nan(value if greatest else best)
-                takes = pc.or_kleene(takes, nan)  # type: ignore[attr-defined]
+                takes = pc.or_kleene(takes, nan)
             best = null_where(pc.is_null(value), choose(takes, value, best))
         missing = pc.is_null(values[0])
         for value in values[1:]:
-            missing = pc.or_(missing, pc.is_null(value))  # type: ignore[attr-defined]
+            missing = pc.or_(missing, pc.is_null(value))
         return null_where(missing, best)
 
     return kernel

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from planner.ir.expressions import Call, Expression, InputRef, Literal, canonical, walk
 from planner.ir.functions import BY_ID, Road, cast_can_raise
 from planner.ir.types import TypeRoot, to_arrow
 from runtime.operators.expressions import duckdb_road
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.errors import RaisedInCall
+from runtime.operators.expressions.like import is_valid_pattern
 from runtime.operators.expressions.registry import CLOCK_KERNELS, KERNELS
 from runtime.operators.expressions.vectors import as_array, choose, is_true, scalar_of
 
@@ -31,17 +30,22 @@ def can_raise(expression: Expression) -> bool:
     """Whether evaluating this node itself (not its arguments) can fail on a value."""
     if not isinstance(expression, Call):
         return False
-    if expression.function == "CAST":
-        return cast_can_raise(expression.args[0].type, expression.type)
-    row = BY_ID[expression.function]
-    if expression.function in ("DIVIDE", "MODULO", "MOD"):
-        divisor = expression.args[1]
-        floating = TypeRoot.FLOAT, TypeRoot.DOUBLE
-        if expression.type.root in floating:
-            return False
-        if isinstance(divisor, Literal) and divisor.value is not None:
-            return float(divisor.value) == 0
-    return row.can_raise
+    match expression.function:
+        case "CAST":
+            source, target = expression.args[0].type, expression.type
+            return cast_can_raise(source, target) or (target.is_timestamp and (target.precision or 0) > 6)
+        case "DIVIDE" | "MODULO" | "MOD":
+            divisor = expression.args[1]
+            if expression.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+                return False
+            return not isinstance(divisor, Literal) or (divisor.value is not None and float(divisor.value) == 0)
+        case "LIKE":
+            return len(expression.args) > 2 and not is_valid_pattern(expression.args[1], expression.args[2])
+        case "REGEXP_EXTRACT" | "REGEXP_REPLACE" | "DATE_FORMAT" | "DATE_FORMAT_TEXT" | "FROM_UNIXTIME" | "ITEM_ARRAY":
+            # A pattern or position that is not known at compilation may be one that is refused.
+            return not all(isinstance(argument, Literal) for argument in expression.args[1:])
+        case _:
+            return BY_ID[expression.function].can_raise
 
 
 def any_can_raise(expression: Expression) -> bool:
@@ -244,13 +248,21 @@ def fold(expression: Expression, context: EvaluationContext) -> Expression:
     return evaluate_constant(folded, context)
 
 
+_ALWAYS_EQUAL = {"EQ": True, "LTE": True, "GTE": True, "NEQ": False, "LT": False, "GT": False}
+
+
 def same_operands(call: Call) -> Expression:
     """`x = x` compares nothing: TRUE where x is not NULL, as Flink's optimiser has it (for NaN too)."""
-    if call.function not in ("EQ", "LTE", "GTE", "NEQ", "LT", "GT"):
+    function = call.function
+    if function not in (*_ALWAYS_EQUAL, "IS_DISTINCT_FROM", "IS_NOT_DISTINCT_FROM", "NULLIF"):
         return call
     left, right = call.args
     if canonical(left) != canonical(right) or not is_deterministic(left):
         return call
-    verdict = Literal(call.function in ("EQ", "LTE", "GTE"), call.type)
+    if function == "NULLIF":
+        return Literal(None, call.type)
+    if function not in _ALWAYS_EQUAL:
+        return Literal(function == "IS_NOT_DISTINCT_FROM", call.type)
     known = Call("IS_NOT_NULL", (left,), call.type.with_nullable(False), call.text)
+    verdict = Literal(_ALWAYS_EQUAL[function], call.type)
     return Call("CASE", (known, verdict, Literal(None, call.type)), call.type, call.text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from planner.ir.expressions import Call, Expression, Literal
-from planner.ir.types import DataType, TypeRoot, arrow_schema, to_arrow
+from planner.ir.expressions import Call, Expression
+from planner.ir.types import DataType, arrow_schema, to_arrow
 from runtime.operators.expressions.context import EvaluationContext
 from runtime.operators.expressions.errors import ExpressionError, RaisedInCall
 from runtime.operators.expressions.vectors import literal_of
@@ -22,11 +22,7 @@ def evaluate_constant(call: Call, context: EvaluationContext) -> Expression:
     except (ExpressionError, RaisedInCall):
         return call
     literal = literal_of(column[0], call.type)
-    if literal is None:
-        return call
-    if call.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE) and literal.value == 0:
-        return Literal(0.0, call.type)  # A constant has no negative zero in Flink.
-    return literal
+    return call if literal is None else literal
 
 
 def evaluate_values(

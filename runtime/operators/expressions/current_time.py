@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 
 import numpy as np
-import pyarrow as pa
 
 from planner.ir.expressions import Call
 from planner.ir.types import to_arrow
+from runtime.operators.expressions.arrow import pa
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.vectors import from_raw
 from runtime.operators.expressions.zones import zone_of

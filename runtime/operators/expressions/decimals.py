@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from runtime.operators.expressions.arrow import ArrowType, pa
 from runtime.operators.expressions.context import Vector
 from runtime.operators.expressions.errors import EvaluationFailure
 from runtime.operators.expressions.vectors import Mask, Values, as_array, both_valid, from_raw, raw, validity
 
 PRECISION_MAX = 38
 _INT64_SAFE = 2**62
+_INT64_MIN = -(2**63)
 _LOW_WORD = 2**64 - 1
 
 
@@ -26,20 +27,22 @@ def unscaled(vector: Vector) -> tuple[Values, Mask | None]:
     array = as_array(vector)
     if not pa.types.is_decimal(array.type):
         values = raw(array).astype(np.int64)
-        return (values if valid is None else np.where(valid, values, 0)), valid
+        values = values if valid is None else np.where(valid, values, 0)
+        # The smallest int64 has no magnitude in 64 bits.
+        return (widen(values) if len(values) and values.min() == _INT64_MIN else values), valid
     if len(array) == 0:
         return np.empty(0, np.int64), valid
     words = np.frombuffer(array.buffers()[1], np.int64, 2 * (array.offset + len(array)))[2 * array.offset :]
     low, high = words[0::2], words[1::2]
     if valid is not None:
         low, high = np.where(valid, low, 0), np.where(valid, high, 0)
-    if np.array_equal(high, low >> 63):
+    if np.array_equal(high, low >> 63) and low.min() != _INT64_MIN:
         return low.copy(), valid
     wide = high.astype(object) * 2**64 + low.view(np.uint64).astype(object)
     return wide, valid
 
 
-def scale_of(t: pa.DataType) -> int:
+def scale_of(t: ArrowType) -> int:
     """Digits behind the point; integers have none."""
     return t.scale if pa.types.is_decimal(t) else 0
 
@@ -62,7 +65,7 @@ def times_power_of_ten(values: Values, digits: int) -> Values:
         return values
     if values.dtype != object and digits <= 18 and largest(values) * 10**digits < _INT64_SAFE:
         return values * np.int64(10**digits)
-    return widen(values) * 10**digits
+    return np.asarray(widen(values) * 10**digits)
 
 
 def divide_truncated(values: Values, divisor: Values | int) -> Values:
@@ -73,9 +76,10 @@ def divide_truncated(values: Values, divisor: Values | int) -> Values:
         quotient = np.abs(values) // np.abs(divisor)
         return np.where((values < 0) != (np.asarray(divisor) < 0), -quotient, quotient)
     wide = widen(values)
-    other = divisor if isinstance(divisor, int) else widen(divisor)
-    quotient = abs(wide) // abs(other)
-    return np.where(np.asarray((wide < 0) != (np.asarray(other) < 0), np.bool_), -quotient, quotient)
+    other: Any = divisor if isinstance(divisor, int) else widen(divisor)
+    quotient = np.asarray(abs(wide) // abs(other))
+    negative = np.asarray(wide < 0, np.bool_) != np.asarray(other < 0, np.bool_)
+    return np.where(negative, -quotient, quotient)
 
 
 def rescale(values: Values, scale: int, target: int) -> Values:
@@ -91,7 +95,7 @@ def rescale(values: Values, scale: int, target: int) -> Values:
     return np.where(np.asarray(values < 0, np.bool_), -rounded, rounded)
 
 
-def to_decimal(values: Values, valid: Mask | None, t: pa.DataType, length: int) -> Any:
+def to_decimal(values: Values, valid: Mask | None, t: ArrowType, length: int) -> Any:
     """A DECIMAL array of unscaled values; what has more digits than the type's precision becomes NULL."""
     limit = 10**t.precision
     if largest(values) >= limit:
@@ -108,13 +112,13 @@ def to_decimal(values: Values, valid: Mask | None, t: pa.DataType, length: int) 
     return _decimal_array(words, valid, t, length)
 
 
-def _decimal_array(words: Values, valid: Mask | None, t: pa.DataType, length: int) -> Any:
+def _decimal_array(words: Values, valid: Mask | None, t: ArrowType, length: int) -> Any:
     from runtime.operators.expressions.vectors import bitmap
 
     return pa.Array.from_buffers(t, length, [bitmap(valid, length), pa.py_buffer(words)])
 
 
-def from_unscaled(values: Values, scale: int, valid: Mask | None, t: pa.DataType, length: int) -> Any:
+def from_unscaled(values: Values, scale: int, valid: Mask | None, t: ArrowType, length: int) -> Any:
     """Unscaled values of `scale` as a vector of type `t`: DECIMAL (HALF_UP, overflow NULL) or integer (wraps)."""
     values = np.broadcast_to(values, length)
     if pa.types.is_decimal(t):
@@ -130,7 +134,7 @@ def wrap(values: Values, bits: int) -> Values:
     return values.astype({8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}[bits])
 
 
-def add(left: Vector, right: Vector, t: pa.DataType, length: int, sign: int = 1) -> Any:
+def add(left: Vector, right: Vector, t: ArrowType, length: int, sign: int = 1) -> Any:
     """left ± right in type `t`."""
     (a, a_valid), (b, b_valid) = unscaled(left), unscaled(right)
     scale = max(scale_of(left.type), scale_of(right.type))
@@ -141,7 +145,7 @@ def add(left: Vector, right: Vector, t: pa.DataType, length: int, sign: int = 1)
     return from_unscaled(a + b if sign > 0 else a - b, scale, both_valid(a_valid, b_valid), t, length)
 
 
-def multiply(left: Vector, right: Vector, t: pa.DataType, length: int) -> Any:
+def multiply(left: Vector, right: Vector, t: ArrowType, length: int) -> Any:
     """left · right in type `t`."""
     (a, a_valid), (b, b_valid) = unscaled(left), unscaled(right)
     if a.dtype == object or b.dtype == object or largest(a) * largest(b) >= _INT64_SAFE:
@@ -160,7 +164,7 @@ def _divisors(b: Values, valid: Mask | None, length: int) -> Values:
     return b
 
 
-def divide(left: Vector, right: Vector, t: pa.DataType, length: int) -> Any:
+def divide(left: Vector, right: Vector, t: ArrowType, length: int) -> Any:
     """left / right in DECIMAL type `t`; raises on a zero divisor."""
     (a, a_valid), (b, b_valid) = unscaled(left), unscaled(right)
     valid = both_valid(a_valid, b_valid)
@@ -174,7 +178,7 @@ def divide(left: Vector, right: Vector, t: pa.DataType, length: int) -> Any:
     return from_unscaled(quotient, t.scale + 1, valid, t, length)
 
 
-def remainder(left: Vector, right: Vector, t: pa.DataType, length: int) -> Any:
+def remainder(left: Vector, right: Vector, t: ArrowType, length: int) -> Any:
     """left % right with the sign of left, in type `t` (DECIMAL or integer); raises on a zero divisor."""
     (a, a_valid), (b, b_valid) = unscaled(left), unscaled(right)
     valid = both_valid(a_valid, b_valid)

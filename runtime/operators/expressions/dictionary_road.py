@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.context import Kernel, Vector
 from runtime.operators.expressions.vectors import length_of
 
 
-def per_distinct(function: Callable[..., Any], result: pa.DataType) -> Kernel:
+def per_distinct(function: Callable[..., Any], result: ArrowType) -> Kernel:
     """A kernel that calls `function(*values)` per distinct tuple of non-NULL arguments; None means NULL."""
 
     def kernel(*vectors: Vector) -> Vector:
@@ -45,7 +44,7 @@ def _encode(vector: Vector) -> Any:
 
 def _several(
     function: Callable[..., Any],
-    result: pa.DataType,
+    result: ArrowType,
     vectors: tuple[Vector, ...],
     varying: list[int],
     fixed: list[Any],

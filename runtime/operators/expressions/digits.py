@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from runtime.operators.expressions.arrow import pa
 from runtime.operators.expressions.civil import Int64s
 from runtime.operators.expressions.vectors import Mask, bitmap
 

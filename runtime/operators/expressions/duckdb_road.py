@@ -10,10 +10,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from planner.ir.expressions import Call
 from planner.ir.types import to_arrow
+from runtime.operators.expressions.arrow import ArrowSchema, RecordBatch, pa
 from runtime.operators.expressions.context import Kernel, Vector
 from runtime.operators.expressions.vectors import as_array, length_of
 
@@ -57,9 +56,9 @@ def _cursor() -> duckdb.DuckDBPyConnection:
 class _Batch:
     """What the cursor has registered: gives DuckDB a stream over the current batch at each execution."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: ArrowSchema) -> None:
         self.schema = schema
-        self.batch: pa.RecordBatch | None = None
+        self.batch: RecordBatch | None = None
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
@@ -92,7 +91,7 @@ class Statement:
     def __call__(self, n: int, *arguments: Vector) -> list[Any]:
         columns = [as_array(argument, n) for argument in arguments]
         self._holder.batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        table = self._cursor.execute(self._execute).to_arrow_table()
+        table = self._cursor.sql(self._execute).to_arrow_table()
         self._holder.batch = None
         results = []
         for index, wanted in enumerate(self._types):

@@ -1,4 +1,4 @@
-"""JSON_VALUE: one Python call per distinct text; paths as Jayway's JsonPath reads them, modes and behaviours as Flink."""
+"""JSON_VALUE: one Python call per distinct text; paths read as Jayway's JsonPath does, modes and behaviours as Flink."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NoReturn
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from planner.ir.expressions import Call
 from planner.ir.types import TypeRoot, to_arrow
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.errors import EvaluationFailure
 from runtime.operators.expressions.vectors import constant
 
-
 _MODE = re.compile(r"\s*(strict|lax)\s+(\S.*)", re.IGNORECASE | re.DOTALL)
-_STEP = re.compile(r"""\.([^.\[\]()*\s'"]+)(?![(])|\[\s*'((?:[^'\\]|\\.)*)'\s*\]|\[\s*"((?:[^"\\]|\\.)*)"\s*\]|\[\s*(-?\d+)\s*\]""")
+_STEP = re.compile(
+    r"""\.([^.\[\]()*\s'"]++)(?![(])|\[\s*'((?:[^'\\]|\\.)*)'\s*\]|\[\s*"((?:[^"\\]|\\.)*)"\s*\]|\[\s*(-?\d+)\s*\]"""
+)
 _MANY = re.compile(r"""\.\.|\.\*|\[\s*\*\s*\]|\[[^\]]*[,:][^\]]*\]|\[\s*\?.*\]""", re.DOTALL)
 
 
@@ -158,18 +157,19 @@ def _json_value(call: Call, context: EvaluationContext) -> Kernel:
         outcome = find(text, path)[0]
         return outcome if outcome is not None and behaviour[outcome] == "DEFAULT" else None
 
-
     values, outcomes = per_distinct(value_of, t), per_distinct(outcome_of, pa.string())
     with_defaults = "DEFAULT" in behaviour.values()
 
-    def kernel(text: Vector, path: Vector, on_empty: Vector, default_1: Vector, on_error: Vector, default_2: Vector) -> Vector:
+    def kernel(
+        text: Vector, path: Vector, on_empty: Vector, default_1: Vector, on_error: Vector, default_2: Vector
+    ) -> Vector:
         result = values(text, path)
         if not with_defaults:
             return result
         outcome = outcomes(text, path)
         for name, default in ((_EMPTY, default_1), (_ERROR, default_2)):
             if behaviour[name] == "DEFAULT":
-                applies = pc.fill_null(pc.equal(outcome, name), False)  # type: ignore[attr-defined]
+                applies = pc.fill_null(pc.equal(outcome, name), False)
                 typed = default if default.type == t else pc.cast(default, t)
                 result = pc.if_else(applies, typed, result)
         return result
@@ -178,4 +178,3 @@ def _json_value(call: Call, context: EvaluationContext) -> Kernel:
 
 
 KERNELS: dict[str, Builder] = {"JSON_VALUE": _json_value}
-

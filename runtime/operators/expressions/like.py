@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from planner.ir.expressions import Call
+from planner.ir.expressions import Call, Expression
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.errors import EvaluationFailure
@@ -67,6 +65,18 @@ def matches(text: str, pattern: str, escape: str = "") -> bool:
     return _matcher(pattern, escape).match(text) is not None
 
 
+def is_valid_pattern(pattern: Expression, escape: Expression) -> bool:
+    """Whether both are known and the pattern has no bad escape sequence."""
+    known, character = constant(pattern), constant(escape)
+    if not (isinstance(known, str) and isinstance(character, str)):
+        return False
+    try:
+        tokens_of(known, character)
+    except EvaluationFailure:
+        return False
+    return True
+
+
 def _like(call: Call, context: EvaluationContext) -> Kernel:
     pattern = constant(call.args[1])
     escape = constant(call.args[2]) if len(call.args) > 2 else ""
@@ -87,9 +97,9 @@ def _test_of(tokens: Tokens) -> Kernel:
     """The cheapest test for the shape of the pattern."""
     match tokens:
         case []:
-            return lambda text: pc.equal(text, "")  # type: ignore[attr-defined]
+            return lambda text: pc.equal(text, "")
         case [str(literal)] if literal:
-            return lambda text: pc.equal(text, literal)  # type: ignore[attr-defined]
+            return lambda text: pc.equal(text, literal)
         case [str(literal), None] if literal:
             return lambda text: pc.starts_with(text, literal)
         case [None, str(literal)] if literal:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from planner.ir.expressions import Call
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 
 
@@ -14,9 +12,9 @@ def _is(wanted: bool, negate: bool) -> Builder:
 
     def build(call: Call, context: EvaluationContext) -> Kernel:
         def kernel(condition: Vector) -> Vector:
-            known = condition if wanted else pc.invert(condition)  # type: ignore[attr-defined]
+            known = condition if wanted else pc.invert(condition)
             answer = pc.fill_null(known, False)
-            return pc.invert(answer) if negate else answer  # type: ignore[attr-defined]
+            return pc.invert(answer) if negate else answer
 
         return kernel
 
@@ -28,12 +26,12 @@ def _is_null(call: Call, context: EvaluationContext) -> Kernel:
 
 
 def _is_not_null(call: Call, context: EvaluationContext) -> Kernel:
-    return pc.is_valid  # type: ignore[attr-defined,no-any-return]
+    return pc.is_valid
 
 
 def _not(call: Call, context: EvaluationContext) -> Kernel:
     def kernel(condition: Vector) -> Vector:
-        return pc.invert(condition.cast(pa.bool_()) if pa.types.is_null(condition.type) else condition)  # type: ignore[attr-defined]
+        return pc.invert(condition.cast(pa.bool_()) if pa.types.is_null(condition.type) else condition)
 
     return kernel
 

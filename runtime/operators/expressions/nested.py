@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call, Literal
 from planner.ir.types import to_arrow
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.casts import cast_kernel
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.errors import EvaluationFailure
@@ -17,7 +16,7 @@ from runtime.operators.expressions.vectors import as_array, length_of, null_wher
 def _field(call: Call, context: EvaluationContext) -> Kernel:
     position = call.args[1]
     assert isinstance(position, Literal)
-    index = int(position.value)  # type: ignore[arg-type]
+    index = int(position.value or 0)
 
     def kernel(row: Vector, position_: Vector) -> Vector:
         array = as_array(row, length_of(row, position_))
@@ -66,7 +65,7 @@ def _item_of_map(call: Call, context: EvaluationContext) -> Kernel:
         # Keys that vary: one look-up per distinct key.
         result = pa.nulls(length, t)
         for distinct in keys.drop_null().unique():
-            chosen = pc.fill_null(pc.equal(keys, distinct), False)  # type: ignore[attr-defined]
+            chosen = pc.fill_null(pc.equal(keys, distinct), False)
             result = pc.if_else(chosen, pc.cast(pc.map_lookup(maps, distinct, "last"), t), result)
         return result
 
@@ -90,8 +89,10 @@ def _as_list(map_array: Vector) -> Vector:
 
 
 def _row(call: Call, context: EvaluationContext) -> Kernel:
-    t = to_arrow(call.type)
-    casts = [cast_kernel(a.type, f.type, context, strict=False) for a, f in zip(call.args, call.type.fields, strict=True)]
+    t: ArrowType = to_arrow(call.type)
+    casts = [
+        cast_kernel(a.type, f.type, context, strict=False) for a, f in zip(call.args, call.type.fields, strict=True)
+    ]
 
     def kernel(*vectors: Vector) -> Vector:
         length = length_of(*vectors)

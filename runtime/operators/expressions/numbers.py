@@ -6,13 +6,12 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call, Literal
 from planner.ir.types import TypeRoot, to_arrow
 from runtime.operators.expressions import decimals
 from runtime.operators.expressions.arithmetic import is_floating, to_number
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.vectors import both_valid, from_raw, length_of, raw, validity
 
@@ -24,7 +23,7 @@ _CERTAIN = 2.0**50
 def _abs(call: Call, context: EvaluationContext) -> Kernel:
     if call.type.root is TypeRoot.DECIMAL:
         return _on_unscaled(call, lambda values, scale: (abs(values), scale))
-    return pc.abs  # type: ignore[attr-defined,no-any-return]
+    return pc.abs
 
 
 def _on_unscaled(call: Call, function: Any) -> Kernel:
@@ -52,7 +51,7 @@ def _whole(call: Call, context: EvaluationContext) -> Kernel:
 
         return _on_unscaled(call, function)
     if is_floating(call.type):
-        return pc.ceil if upward else pc.floor  # type: ignore[attr-defined,no-any-return]
+        return pc.ceil if upward else pc.floor
     return lambda vector: vector
 
 
@@ -127,7 +126,7 @@ def _round_text(text: str, digits: int) -> float:
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and -exponent <= digits:
-        return float(number)
+        return float(number) + 0.0
     return float(number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE)) + 0.0
 
 
@@ -159,6 +158,8 @@ def _power(call: Call, context: EvaluationContext) -> Kernel:
         a, b = raw(to_number(base, pa.float64())), raw(to_number(exponent, pa.float64()))
         with np.errstate(all="ignore"):
             result = np.power(a, b)
+            # numpy takes the square root for 0.5, which keeps −0.0 and refuses −∞; pow does neither.
+            result = np.where(b == 0.5, np.where(np.isneginf(a), np.inf, result + 0.0), result)
             # Java: 1 to NaN is NaN, ±1 to an infinity is NaN.
             result = np.where((np.abs(a) == 1) & ~np.isfinite(b), np.nan, result)
         return from_raw(result, both_valid(validity(base), validity(exponent)), pa.float64(), length_of(base, exponent))

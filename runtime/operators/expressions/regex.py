@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pyarrow as pa
-
 from planner.ir.expressions import Call
+from runtime.operators.expressions.arrow import pa
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, UnsupportedExpression
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.errors import EvaluationFailure

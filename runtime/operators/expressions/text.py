@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Call, Expression, Literal
 from planner.ir.types import to_arrow
+from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.vectors import as_array, constant, length_of
 
 
 def _length(call: Call, context: EvaluationContext) -> Kernel:
-    return pc.utf8_length  # type: ignore[attr-defined,no-any-return]
+    return pc.utf8_length
 
 
 def _is_ascii(vector: Vector) -> bool:
@@ -35,15 +34,15 @@ def _is_ascii(vector: Vector) -> bool:
 def _case(call: Call, context: EvaluationContext) -> Kernel:
     """UPPER and LOWER: outside ASCII by Python, whose full mappings (ß → SS, final sigma) are Java's."""
     upper = call.function == "UPPER"
-    plain = pc.ascii_upper if upper else pc.ascii_lower  # type: ignore[attr-defined]
+    plain = pc.ascii_upper if upper else pc.ascii_lower
     full = per_distinct(str.upper if upper else str.lower, pa.string())
     return lambda vector: plain(vector) if _is_ascii(vector) else full(vector)
 
 
 _TRIMS = {
-    "BOTH": (pc.utf8_trim, str.strip),  # type: ignore[attr-defined]
-    "LEADING": (pc.utf8_ltrim, str.lstrip),  # type: ignore[attr-defined]
-    "TRAILING": (pc.utf8_rtrim, str.rstrip),  # type: ignore[attr-defined]
+    "BOTH": (pc.utf8_trim, str.strip),
+    "LEADING": (pc.utf8_ltrim, str.lstrip),
+    "TRAILING": (pc.utf8_rtrim, str.rstrip),
 }
 
 
@@ -101,7 +100,7 @@ def _position(call: Call, context: EvaluationContext) -> Kernel:
     def kernel(needle_: Vector, text: Vector) -> Vector:
         if isinstance(text, pa.Scalar) or not _is_ascii(text):
             return by_value(needle_, text)
-        return pc.cast(pc.add(pc.find_substring(text, needle), 1), t)  # type: ignore[attr-defined]
+        return pc.cast(pc.add(pc.find_substring(text, needle), 1), t)
 
     return kernel
 
@@ -177,9 +176,20 @@ def _concat(call: Call, context: EvaluationContext) -> Kernel:
 
 def _concat_ws(call: Call, context: EvaluationContext) -> Kernel:
     """NULL parts are left out; a NULL separator gives NULL."""
-    return lambda separator, *texts: pc.binary_join_element_wise(
-        *_texts((*texts, separator)), null_handling="skip"
-    )
+
+    def kernel(separator: Vector, *texts: Vector) -> Vector:
+        *parts, glue = _texts((*texts, separator))
+        joined = pc.binary_join_element_wise(*parts, glue, null_handling="skip")
+        if len(joined) == length_of(*parts, glue):
+            return joined
+        # Arrow forgets the rows whose parts are all NULL: there the answer is the empty text.
+        missing = pc.is_null(parts[0])
+        for part in parts[1:]:
+            missing = pc.and_(missing, pc.is_null(part))
+        first = pc.if_else(missing, "", parts[0])
+        return pc.binary_join_element_wise(first, *parts[1:], glue, null_handling="skip")
+
+    return kernel
 
 
 def _texts(vectors: tuple[Vector, ...]) -> list[Vector]:
@@ -191,7 +201,10 @@ def _texts(vectors: tuple[Vector, ...]) -> list[Vector]:
     return typed
 
 
-_WHITESPACE = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+_WHITESPACE = "".join(
+    map(chr, (*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, *range(0x2000, 0x2007), *range(0x2008, 0x200B),
+              0x2028, 0x2029, 0x205F, 0x3000))
+)  # fmt: skip
 """Java's `Character.isWhitespace`: no-break spaces are not."""
 
 
@@ -233,4 +246,3 @@ KERNELS: dict[str, Builder] = {
     "LPAD": _pad,
     "RPAD": _pad,
 }
-

@@ -6,11 +6,11 @@ import re
 from datetime import date, timedelta
 
 import numpy as np
-import pyarrow as pa
 
 from planner.ir.expressions import Call
 from planner.ir.types import TypeRoot, to_arrow
 from runtime.operators.expressions.arithmetic import to_number
+from runtime.operators.expressions.arrow import pa
 from runtime.operators.expressions.calendar import to_wall_clock, units_of
 from runtime.operators.expressions.civil import Int64s, from_days
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, UnsupportedExpression, Vector
@@ -46,7 +46,7 @@ _FIXED = {"yyyy", "MM", "dd", "HH", "mm", "ss", "S", "SS", "SSS", "SSSSSS"}
 
 def _fixed_width(items: tuple[Item, ...], values: Int64s, units: int) -> list[Part] | None:
     """The parts of a pattern of fixed-width numbers alone; None for other patterns and for years outside 0..9999."""
-    if not all(not item.letter or item.letter * item.count in _FIXED for item in items):
+    if not all(not item.letter or item.letter * item.width in _FIXED for item in items):
         return None
     date_parts = from_days(values // (86_400 * units))
     if len(values) and (int(date_parts.year.min()) < 1 or int(date_parts.year.max()) > 9999):
@@ -70,7 +70,7 @@ def _fixed_width(items: tuple[Item, ...], values: Int64s, units: int) -> list[Pa
             case "s":
                 parts.append((seconds % 60, 2))
             case _:
-                parts.append((values % units * 10**item.count // units, item.count))
+                parts.append((values % units * 10**item.width // units, item.width))
     return parts
 
 
@@ -222,7 +222,7 @@ def _to_date(call: Call, context: EvaluationContext) -> Kernel:
 
     def convert(text: str, pattern: str | None = None) -> date | None:
         if pattern is None:
-            return date_of_text(text)
+            return None if text.startswith(" ") else date_of_text(text)  # Unlike CAST, it takes off no blanks.
         try:
             milliseconds = read_text(text, pattern)
         except BadPattern:

@@ -31,7 +31,7 @@ class Item(NamedTuple):
     """A run of one letter, or (letter "") literal text."""
 
     letter: str
-    count: int
+    width: int
     text: str = ""
 
 
@@ -135,7 +135,7 @@ def write(items: tuple[Item, ...], moment: Moment, *, legacy: bool) -> str:
 
 
 def _written(item: Item, moment: Moment, legacy: bool) -> str:
-    letter, count = item.letter, item.count
+    letter, count = item.letter, item.width
     match letter:
         case "G":
             return "AD" if moment.year > 0 else "BC"
@@ -187,14 +187,14 @@ def reader(pattern: str, *, legacy: bool) -> re.Pattern[str]:
     parts: list[str] = []
     for position, item in enumerate(items):
         adjacent = position + 1 < len(items) and items[position + 1].letter in tuple("yuYMLdDHkhKmsS")
-        if item.letter in "ML" and item.count >= 3 and item.letter:
+        if item.letter in "ML" and item.width >= 3 and item.letter:
             adjacent = False
         parts.append(re.escape(item.text) if not item.letter else _read(item, position, adjacent, legacy))
     return re.compile("".join(parts), re.ASCII | (re.IGNORECASE if legacy else 0))
 
 
 def _read(item: Item, position: int, adjacent: bool, legacy: bool) -> str:
-    letter, count = item.letter, item.count
+    letter, count = item.letter, item.width
     if letter == "E":
         names = [*DAYS, *(day[:3] for day in DAYS)] if legacy else [d if count == 4 else d[:3] for d in DAYS]
         return f"(?:{'|'.join(names)})"
@@ -230,12 +230,12 @@ def _fields(match: re.Match[str], items: tuple[Item, ...]) -> dict[str, int]:
         if key == "half":
             fields[key] = text.upper() == "PM"
         elif key == "fraction":
-            fields[key] = int(text.ljust(9, "0")[:9]) if item.count != 0 else 0
+            fields[key] = int(text.ljust(9, "0")[:9]) if item.width != 0 else 0
         elif text[:1].isalpha():
             fields[key] = [month[:3] for month in MONTHS].index(text[:3].capitalize()) + 1
         else:
             value = int(text)
-            fields[key] = 2000 + value if key == "year" and item.count == 2 and len(text) == 2 else value
+            fields[key] = 2000 + value if key == "year" and item.width == 2 and len(text) == 2 else value
     return fields
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from planner.ir.expressions import Expression, Literal
 from planner.ir.types import DataType, TypeRoot, to_arrow
+from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.context import Vector
 
 Values = npt.NDArray[Any]
@@ -19,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 _NUMPY_OF_WIDTH = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
-def numpy_type(t: pa.DataType) -> type[Any]:
+def numpy_type(t: ArrowType) -> type[Any]:
     """The numpy type of a fixed-width Arrow type's buffer; dates, times and timestamps are plain integers."""
     if pa.types.is_float32(t):
         return np.float32
@@ -75,14 +74,14 @@ def booleans(vector: Vector) -> Mask:
     return unpacked[array.offset :].astype(np.bool_)
 
 
-def bitmap(mask: Mask | None, length: int) -> pa.Buffer | None:
+def bitmap(mask: Mask | None, length: int) -> Any | None:
     """Arrow's validity bitmap of a mask."""
     if mask is None:
         return None
     return pa.py_buffer(np.packbits(np.broadcast_to(mask, length), bitorder="little").tobytes())
 
 
-def from_raw(values: Values, valid: Mask | None, t: pa.DataType, length: int) -> Any:
+def from_raw(values: Values, valid: Mask | None, t: ArrowType, length: int) -> Any:
     """An array of fixed-width type `t` from numpy values and a validity mask; both broadcast to `length`."""
     wanted = numpy_type(t)
     data = values if values.dtype == wanted else values.astype(wanted)
@@ -108,6 +107,8 @@ def is_true(condition: Vector) -> Vector:
     """The condition with NULL as FALSE."""
     if isinstance(condition, pa.Scalar):
         return condition if condition.is_valid else pa.scalar(False)
+    if pa.types.is_null(condition.type):
+        return pa.repeat(pa.scalar(False), len(condition))
     return condition if condition.null_count == 0 else pc.fill_null(condition, False)
 
 
@@ -136,6 +137,8 @@ def scalar_of(literal: Literal) -> Any:
             return pa.scalar(bytes.fromhex(str(value)), t)
         case TypeRoot.DATE | TypeRoot.TIME | TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return from_raw(np.array([value], np.int64), None, t, 1)[0]
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return pa.scalar(float(value) + 0.0, t)  # A constant has no negative zero in Flink.
         case _:
             return pa.scalar(value, t)
 

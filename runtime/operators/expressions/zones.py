@@ -10,6 +10,7 @@ import importlib.resources
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -42,16 +43,18 @@ class Zone:
     def to_local(self, instants: Int64s, units: int) -> Int64s:
         """Wall-clock times of instants."""
         if self.is_fixed:
-            return instants + self._offsets[0] * units
-        return instants + self._offsets[np.searchsorted(self._instants, instants // units, "right")] * units
+            return np.asarray(instants + self._offsets[0] * units)
+        offsets = self._offsets[np.searchsorted(self._instants, instants // units, "right")]
+        return np.asarray(instants + offsets * units)
 
     def to_instant(self, local: Int64s, units: int, *, later: bool = False) -> Int64s:
         """Instants of wall-clock times: in a gap moved forward by its length, in an overlap the earlier one (`later`:
         the later one)."""
         if self.is_fixed:
-            return local - self._offsets[0] * units
+            return np.asarray(local - self._offsets[0] * units)
         starts = self._local_starts_late if later else self._local_starts
-        return local - self._offsets[np.searchsorted(starts, local // units, "right")] * units
+        offsets = self._offsets[np.searchsorted(starts, local // units, "right")]
+        return np.asarray(local - offsets * units)
 
 
 @lru_cache(maxsize=64)
@@ -96,7 +99,7 @@ def _transitions(zone: tzinfo) -> tuple[list[int], list[int]]:
     ]
     instants: list[int] = []
     offsets = [offset(probes[0])]
-    for low, high in zip(probes, probes[1:], strict=False):
+    for low, high in pairwise(probes):
         after = offset(high)
         if after == offsets[-1]:
             continue
