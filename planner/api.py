@@ -16,6 +16,7 @@ from planner import render
 from planner.analysis.functions import FUNCTION_NAMES
 from planner.analysis.names import full_path
 from planner.analysis.tables import bind_create_table
+from planner.analysis.type_rules import plain
 from planner.catalog import Catalog, ObjectPath, TableEntry, ViewColumn, ViewEntry
 from planner.errors import Span, SqlError, SqlState
 from planner.explain import explain_text
@@ -133,7 +134,7 @@ def _compile(
             case TableSink():
                 paths.append(sink.path)
             case ResultSink():
-                result = Schema(tuple(Column(c.name, c.type) for c in sink.columns))
+                result = Schema(tuple(Column(c.name, plain(c.type)) for c in sink.columns))
                 changelog = derive(sink).changelog.mode
             case _:
                 raise AssertionError(f"{type(sink).__name__} is no sink")

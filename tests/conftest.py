@@ -9,6 +9,10 @@ import pytest
 from tests.support.kafka import broker_for_tests
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write the golden files anew instead of comparing")
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Kafka broker, started at first use and shared by the session.

@@ -42,7 +42,7 @@ def to_common_type(expressions: Sequence[Expression], span: Span, what: str) -> 
     """All expressions cast to their common type; `what` names the construct in the error."""
     common = type_rules.common_type([e.type for e in expressions])
     if common is None:
-        listed = ", ".join(type_rules.plain(e.type).sql() for e in expressions)
+        listed = ", ".join(type_rules.plain(e.type).with_nullable(True).sql() for e in expressions)
         raise SqlError(
             SqlState.DATATYPE_MISMATCH,
             f"{what} mixes types without a common one: {listed}",

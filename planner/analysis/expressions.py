@@ -325,5 +325,5 @@ def lost_reason(expression: Expression, text: str, scope: Scope) -> str:
         if isinstance(part, InputRef):
             column = scope.columns[part.index]
             if column.type.is_rowtime:
-                return f"the expression {text} made an ordinary value of the time attribute `{column.name}`"
+                return f"the expression {text} made an ordinary value of `{column.name}`"
     return ""

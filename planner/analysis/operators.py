@@ -34,8 +34,12 @@ def expect_boolean(expression: Expression, span: Span, where: str) -> Expression
 
 
 def _mismatch(operator: str, left: Expression, right: Expression, span: Span, hint: str = "") -> SqlError:
-    types = f"{type_rules.plain(left.type).sql()} {operator} {type_rules.plain(right.type).sql()}"
+    types = f"{_shown(left)} {operator} {_shown(right)}"
     return SqlError(SqlState.DATATYPE_MISMATCH, f"cannot apply {operator}: {types}", span=span, hint=hint)
+
+
+def _shown(expression: Expression) -> str:
+    return type_rules.plain(expression.type).with_nullable(True).sql()
 
 
 # -- arithmetic ---------------------------------------------------------------------------------------

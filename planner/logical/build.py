@@ -119,7 +119,7 @@ class PlanBuilder:
             return Column(candidates[0].name, common.with_time_attribute(mark), lost)
         lost = next((c.lost for c in candidates if c.lost), "")
         if not lost and len(marks) > 1:
-            lost = "the branches of UNION ALL disagree on the time attribute"
+            lost = "branches of UNION ALL disagreed on it"
         return Column(candidates[0].name, common, lost)
 
     def _untyped(self, name: str, span: Span) -> SqlError:
@@ -205,7 +205,7 @@ class PlanBuilder:
             bound.append((_item_name(item, len(bound)), binder.bind(item.this)))
         having_node = node.args.get("having")
         having = binder.condition(having_node, "HAVING") if having_node is not None else None
-        span = span_of(key_nodes[0]) if key_nodes else span_of(node)
+        span = span_of(key_nodes[0] if key_nodes else _first_aggregate(node))
         if plan is None:
             raise not_supported("aggregation without FROM", span)
         if condition is not None:
@@ -352,6 +352,12 @@ def resolve_table(
             named = [item.span for item in hints if f"'{item.key}'" in e.message]
             e.span = named[0] if named else span
         raise
+
+
+def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
+    """What makes a query without GROUP BY an aggregation."""
+    candidates = [item.this for item in node.args["expressions"]] + [node.args.get("having")]
+    return next((c for c in candidates if c is not None and contains_aggregate(c)), node)
 
 
 def check_metadata(entry: TableEntry, capabilities: TableCapabilities, span: Span, for_writing: bool) -> None:

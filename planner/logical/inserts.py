@@ -165,14 +165,14 @@ def _stored(statement: st.Insert, query: Plan, index: int, column: PersistedColu
     if _is_null_literal(query, index):
         if not column.type.nullable:
             message = f"NULL cannot go into the NOT NULL column `{column.name}`"
-            raise SqlError(SqlState.NOT_NULL_VIOLATION, message, span=statement.query.span)
+            raise SqlError(SqlState.NOT_NULL_VIOLATION, message, span=_item_span(statement, index))
         return null_literal(column.type)
     if not type_rules.can_store(source.type, column.type):
         raise SqlError(
             SqlState.DATATYPE_MISMATCH,
             f"column {index + 1} of the query (`{source.name}` {_shown(source.type)}) does not fit "
             f"`{column.name}` {_shown(column.type)}",
-            span=statement.query.span,
+            span=_item_span(statement, index),
             hint=f"Use CAST(… AS {column.type.with_nullable(True).sql()}).",
         )
     reference = InputRef(index, source.type)
@@ -182,6 +182,16 @@ def _stored(statement: st.Insert, query: Plan, index: int, column: PersistedColu
         # Lengths are not enforced on writing (table.exec.sink.type-length-enforcer = IGNORE).
         return reference
     return cast_to(reference, column.type)
+
+
+def _item_span(statement: st.Insert, index: int) -> Span:
+    """The select item of column `index`, where the query is one SELECT without stars; else the query."""
+    body = statement.query.tree.this
+    if isinstance(body, nodes.SelectQuery):
+        items = body.args["expressions"]
+        if not any(isinstance(item.this, nodes.AllColumns) for item in items):
+            return nodes.span_of(items[index])
+    return statement.query.span
 
 
 def _is_null_literal(query: Plan, index: int) -> bool:

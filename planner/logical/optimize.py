@@ -12,8 +12,9 @@ from planner.logical.rules.prune_columns import prune_columns
 
 Rule = Callable[[Plan], Plan]
 
-RULES: tuple[Rule, ...] = (expand_window_functions, fold_literals, merge_calcs)
-"""Each takes and gives one tree; `prune_columns` follows, over all trees of a job, then calcs merge again."""
+RULES: tuple[Rule, ...] = (expand_window_functions, merge_calcs, fold_literals, merge_calcs)
+"""Each takes and gives one tree; a calc may have lost its filter by folding, so calcs merge again after it.
+`prune_columns` follows, over all trees of a job, and leaves calcs to merge once more."""
 
 
 def optimize(sinks: tuple[Plan, ...], is_source_reuse_enabled: bool) -> tuple[Plan, ...]:

@@ -34,7 +34,7 @@ def window_table_function(plan: Plan, window: Window) -> WindowTableFunction:
     """The input's columns, its time column demoted, and the three window columns."""
     time = plan.columns[window.time_index]
     demoted = Column(
-        time.name, time.type.with_time_attribute(None), "a window moves event time to its column window_time"
+        time.name, time.type.with_time_attribute(None), "a window function moved event time to window_time"
     )
     columns = [demoted if i == window.time_index else c for i, c in enumerate(plan.columns)]
     columns += [Column(p.value, property_type(p, time.type)) for p in PROPERTIES]

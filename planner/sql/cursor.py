@@ -20,6 +20,11 @@ NESTING_DEPTH_MAX = 128
 
 T = TypeVar("T")
 
+_CLAUSE_WORDS = frozenset(
+    "SELECT FROM WHERE GROUP HAVING UNION LIMIT ON AS AND OR NOT THEN ELSE WHEN VALUES WITH IS IN".split()
+)
+"""Reserved words that stand where a name was forgotten rather than as a name."""
+
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
@@ -96,10 +101,13 @@ class TokenCursor(Parser):
         if token.token_type is TokenType.UNKNOWN and token.text == '"':
             return self._fail('unexpected "', hint="Names are quoted with backticks: `name`; strings with 'quotes'.")
         near = nearest_name(token.text, keywords) if token.token_type is TokenType.VAR else None
-        return self._fail(
-            f"unexpected {self._text_of(self._token_span(token))!r}, expected {expected}",
-            hint=f"Did you mean {near}?" if near else "",
-        )
+        hint = f"Did you mean {near}?" if near else ""
+        if not near and self._prev and self._prev.token_type is TokenType.VAR:
+            # A misspelt keyword before has passed as an alias: SELECT k FORM t.
+            word = self._prev.text
+            meant = nearest_name(word, keywords) if word.upper() not in RESERVED else None
+            hint = f"{word} was read as a name. Did you mean {meant}?" if meant else ""
+        return self._fail(f"unexpected {self._text_of(self._token_span(token))!r}, expected {expected}", hint=hint)
 
     # -- matching -----------------------------------------------------------------------------------
 
@@ -158,10 +166,9 @@ class TokenCursor(Parser):
         token = self._curr
         if not self._at_name():
             if token.token_type is TokenType.VAR:
-                raise self._fail(
-                    f"unexpected {token.text!r}, expected {what}",
-                    hint=f"{token.text} is a reserved word: quote it as `{token.text}` to use it as a name.",
-                )
+                hint = f"{token.text} is a reserved word: quote it as `{token.text}` to use it as a name."
+                is_clause = token.text.upper() in _CLAUSE_WORDS
+                raise self._fail(f"unexpected {token.text!r}, expected {what}", hint="" if is_clause else hint)
             raise self._unexpected(what)
         self._advance()
         if not token.text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from planner.errors import SqlError, SqlState
+from planner.errors import Span, SqlError, SqlState
 from planner.sql import statements as st
 from planner.sql.ddl_parser import DdlParser
 from planner.sql.splitter import StatementText, Unfinished, split_statements
@@ -72,8 +72,6 @@ def parse_statement(statement: StatementText, script: str) -> st.Statement:
 
 
 def _unfinished_error(sql: str, what: Unfinished, at: int) -> SqlError:
-    from planner.errors import Span
-
     closing = {Unfinished.STRING: "'", Unfinished.IDENTIFIER: "`", Unfinished.COMMENT: "*/"}[what]
     return SqlError(SqlState.SYNTAX_ERROR, f"the {what} has no closing {closing}", span=Span(at, at + 1), text=sql)
 

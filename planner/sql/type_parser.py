@@ -75,7 +75,8 @@ class TypeParser(TokenCursor):
         if self._take_words("NOT", "NULL"):
             node.set("nullable", False)
             self._node(node, start)
-        else:
+        elif not self._next_is_word("ON"):
+            # NULL ON EMPTY belongs to the JSON_VALUE around a type.
             self._take_words("NULL")
 
     def _scalar_type(self, word: str, start: Token) -> TypeNode:

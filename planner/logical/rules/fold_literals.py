@@ -1,4 +1,4 @@
-"""Constant parts that need no kernel: boolean constants, whole numbers, intervals.
+"""Constant parts that need no kernel: boolean constants, whole numbers, intervals, exact casts.
 
     WHERE TRUE AND a > 2 + 3   →   WHERE a > 5
 
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from planner.analysis.literals import cast_literal
 from planner.analysis.operators import logical
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, Literal
@@ -66,6 +67,8 @@ def fold(expression: Expression) -> Expression:
         if isinstance(operand, Literal) and isinstance(operand.value, bool):
             return Literal(not operand.value, expression.type)
         return expression
+    if expression.function == "CAST" and isinstance(arguments[0], Literal):
+        return cast_literal(arguments[0], expression.type) or expression
     return _fold_integers(expression)
 
 

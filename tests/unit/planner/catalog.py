@@ -40,9 +40,7 @@ class MemoryCatalog:
     def catalogs(self) -> Sequence[str]:
         return ["default_catalog"]
 
-    def capabilities(
-        self, path: ObjectPath, entry: TableEntry, options: Mapping[str, str]
-    ) -> TableCapabilities:
+    def capabilities(self, path: ObjectPath, entry: TableEntry, options: Mapping[str, str]) -> TableCapabilities:
         connector = options["connector"]
         if connector not in (*_SOURCES, *_SINKS):
             raise SqlError(SqlState.INVALID_PARAMETER, f"no connector '{connector}'")

@@ -1,0 +1,38 @@
+SELECT kk FROM src
+====
+SELECT V FROM src
+====
+SELECT s.v FROM src
+====
+SELECT src.vv FROM src
+====
+SELECT r.y.q FROM plain
+====
+SELECT k.x FROM plain
+====
+SELECT v FROM srcc
+====
+SELECT v FROM default_databas.src
+====
+SELECT v FROM other_catalog.default_database.src
+====
+SELECT a FROM (SELECT k AS a, v AS a FROM src)
+====
+SELECT x.* FROM src AS s
+====
+SELECT `größe`,
+       数量,
+       wrong_name
+FROM (SELECT k AS `größe`, v AS `数量` FROM src)
+====
+SELECT UPPR(k) FROM src
+====
+SELECT no_such_function(k) FROM src
+====
+INSERT INTO lgo SELECT k, v, 1 FROM src
+====
+SELECT hello
+====
+WITH a AS (SELECT k FROM src) SELECT v FROM a
+====
+SELECT key_name FROM positiv

@@ -1,0 +1,1 @@
+EXPLAIN SELECT 1, 'x' AS label, CURRENT_TIMESTAMP AS now_ts;

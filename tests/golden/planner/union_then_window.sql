@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, window_start, COUNT(*) FROM TUMBLE(TABLE (SELECT k, ts FROM src UNION ALL SELECT key_name, ts FROM positive), DESCRIPTOR(ts), INTERVAL '1' SECOND) GROUP BY k, window_start, window_end;

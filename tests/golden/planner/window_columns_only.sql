@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, window_start, window_time FROM TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '1' MINUTE) WHERE window_start > TIMESTAMP '2024-01-01 00:00:00';

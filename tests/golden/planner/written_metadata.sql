@@ -1,0 +1,1 @@
+EXPLAIN INSERT INTO stamped SELECT k, ts, v FROM src;
