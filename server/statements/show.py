@@ -73,7 +73,7 @@ async def show_current_database(context: StatementContext) -> StatementResult:
 
 
 async def show_functions(statement: ShowFunctions, context: StatementContext) -> StatementResult:
-    names = [] if statement.is_user_only else planner_api.function_names()
+    names = [] if statement.is_user_only else sorted(planner_api.function_names())
     return texts("function name", _kept(names, statement.like))
 
 
