@@ -52,7 +52,9 @@ class IoThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and closes every socket."""
+        """Ends the thread and closes every socket. A second call does nothing."""
+        if self._closing:
+            return
         self._closing = True
         self._wake()
         self._thread.join()
