@@ -93,7 +93,7 @@ class CheckpointPointer(msgspec.Struct, frozen=True):
     """Hex SHA-256 of the whole manifest file."""
 
 
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(CheckpointManifest)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from connectors.api import Committable
-from runtime.checkpoint.manifest import CheckpointManifest, ManifestError, decode_manifest, encode_manifest
+from runtime.checkpoint.manifest import CheckpointManifest, ManifestError, SinkRecord, decode_manifest, encode_manifest
 from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
@@ -28,9 +28,10 @@ def manifest(
     checkpoint_id: int, *segments: SegmentHandle, generation: int = 1, epochs: tuple[str, ...] = ()
 ) -> CheckpointManifest:
     committables = tuple(Committable(0, checkpoint_id, "i", name.encode(), 1, 10) for name in epochs)
-    operator = OperatorSnapshot("op", segments=segments, committables=committables)
+    operator = OperatorSnapshot("op", segments=segments, clocks={3: 17}, committables=committables)
+    sinks = (SinkRecord("sink", "ns", 2, {0: 7}),)
     snapshot = SubtaskSnapshot(0, "v", 0, 1, (operator,))
-    return CheckpointManifest(JOB, generation, checkpoint_id, "i", 0, 0, "", 0, (), (snapshot,))
+    return CheckpointManifest(JOB, generation, checkpoint_id, "i", 0, 0, "", 0, (), (snapshot,), sinks)
 
 
 @pytest.fixture
