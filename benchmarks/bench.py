@@ -110,6 +110,7 @@ class Bench:
             ) WITH ({kafka}, 'topic' = '{topic}', 'scan.startup.mode' = 'earliest-offset',
               'scan.bounded.mode' = 'latest-offset')"""
         sink = f"""CREATE TEMPORARY TABLE sink ({pipeline.sink_columns}) WITH ({kafka}, 'topic' = '{target}',
+              'scan.startup.mode' = 'earliest-offset',
               'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'bench-{target}')"""
         return ["SET 'execution.checkpointing.interval' = '1 s'", source, sink]
 

@@ -44,10 +44,19 @@ class LocalCluster:
         command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
         for name, value in (settings or {}).items():
             command += ["-D", f"{name}={value}"]
+        # The cluster ends when the other end of this pipe is closed, however this process ends.
+        lifeline, self._lifeline = os.pipe()
+        command += ["--lifeline-fd", str(lifeline)]
         with open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[lifeline],
             )
+        os.close(lifeline)
         try:
             self._wait_until_ready(taskmanagers * slots)
         except BaseException:
@@ -80,6 +89,7 @@ class LocalCluster:
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+        os.close(self._lifeline)
         self._folder.cleanup()
 
     def get(self, path: str) -> dict[str, Any]:
