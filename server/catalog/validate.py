@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from connectors.api import SinkConnector, SourceConnector, TableDefinition
-from connectors.errors import OptionError
+from connectors.errors import DirectionError, OptionError
 from connectors.registry import connector, connector_names
 from planner.catalog import MetadataKey, ObjectPath, TableCapabilities, TableEntry
 from planner.errors import Span, SqlError, SqlState
@@ -13,16 +15,14 @@ from planner.ir.types import Field
 from planner.sql.statements import OptionItem
 from server.secrets import without_values
 
-_NO_SUCH_DIRECTION = ("", "connector")
-"""Value of `OptionError.option` when a connector cannot be read (or written) at all."""
-
 
 def capabilities(path: ObjectPath, entry: TableEntry, options: Mapping[str, str]) -> TableCapabilities:
     """What the connector named in `options` can do. Raises SqlError without span for a bad option."""
     try:
-        source, sink = _directions(_definition(path, entry, options))
+        found = _directions(_definition(path, entry, options))
     except OptionError as error:
         raise _sql_error(error, path, options, ()) from error
+    source, sink = found.source, found.sink
     metadata: dict[str, MetadataKey] = {}
     if source is not None:
         metadata = {key: MetadataKey(t) for key, t in source.metadata_types.items()}
@@ -33,6 +33,8 @@ def capabilities(path: ObjectPath, entry: TableEntry, options: Mapping[str, str]
         is_sink=sink is not None,
         is_bounded=source is not None and source.bounded,
         metadata=metadata,
+        source_refusal=_reason(found.source_refusal, options),
+        sink_refusal=_reason(found.sink_refusal, options),
     )
 
 
@@ -53,8 +55,17 @@ def _definition(path: ObjectPath, entry: TableEntry, options: Mapping[str, str])
     )
 
 
-def _directions(table: TableDefinition) -> tuple[SourceConnector | None, SinkConnector | None]:
-    """The table as source and as sink, None where its connector has no such direction."""
+class _Directions(msgspec.Struct, frozen=True):
+    """The table as source and as sink; None with the refusal where it cannot be used so."""
+
+    source: SourceConnector | None
+    sink: SinkConnector | None
+    source_refusal: DirectionError | None = None
+    sink_refusal: DirectionError | None = None
+
+
+def _directions(table: TableDefinition) -> _Directions:
+    """Raises OptionError for options that are wrong whatever the table is used for."""
     name = table.options.get("connector", "")
     if not name:
         known = ", ".join(connector_names())
@@ -62,21 +73,22 @@ def _directions(table: TableDefinition) -> tuple[SourceConnector | None, SinkCon
     kind = connector(name)
     source: SourceConnector | None = None
     sink: SinkConnector | None = None
-    first_refusal: OptionError | None = None
+    source_refusal = sink_refusal = None
     try:
         source = kind.source(table)
-    except OptionError as error:
-        if error.option not in _NO_SUCH_DIRECTION:
-            raise
-        first_refusal = error
+    except DirectionError as error:
+        source_refusal = error
     try:
         sink = kind.sink(table)
-    except OptionError as error:
-        if error.option not in _NO_SUCH_DIRECTION:
-            raise
-        if first_refusal is not None:
-            raise first_refusal from error
-    return source, sink
+    except DirectionError as error:
+        if source_refusal is not None:
+            raise source_refusal from error
+        sink_refusal = error
+    return _Directions(source, sink, source_refusal, sink_refusal)
+
+
+def _reason(refusal: DirectionError | None, options: Mapping[str, str]) -> str:
+    return "" if refusal is None else without_values(f"{refusal.message}. {refusal.hint}".strip(), options)
 
 
 def _sql_error(

@@ -190,6 +190,10 @@ class FakeServer:
         self._loop.close()
         self._store.close()
 
+    def recorded_sessions(self) -> list[str]:
+        """Handles of the sessions in the metadata store."""
+        return [handle for handle, _ in self._store.items("sessions")]
+
     def restart(self) -> None:
         """Another process under the same address: sessions come back from the store."""
         self.stop()
