@@ -135,6 +135,7 @@ class TableCapabilities(msgspec.Struct, frozen=True):
 
     is_bounded: the source ends by itself. metadata: readable keys, including the format's with their prefix.
     max_parallelism: copies that make sense, e.g. 1 for a source with a single split; None without a limit.
+    source_refusal, sink_refusal: why the table cannot be read or written, in the connector's words.
     """
 
     is_source: bool
@@ -142,6 +143,8 @@ class TableCapabilities(msgspec.Struct, frozen=True):
     is_bounded: bool = False
     metadata: dict[str, MetadataKey] = {}
     max_parallelism: int | None = None
+    source_refusal: str = ""
+    sink_refusal: str = ""
 
 
 class Catalog(Protocol):

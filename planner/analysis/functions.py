@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from planner.analysis import operators, type_rules
 from planner.analysis.coercion import cast_to, to_common_type
-from planner.analysis.literals import null_literal
+from planner.analysis.literals import null_literal, text_literal
 from planner.errors import Span, SqlError, SqlState, nearest_name
 from planner.ir import functions as registry
 from planner.ir import types as t
@@ -28,12 +28,24 @@ REFUSED_WINDOW_FUNCTIONS = frozenset(
 )
 _WINDOW_FUNCTIONS_OF_GROUP_BY = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
 
+_UNIT_FUNCTIONS = {
+    **{unit: unit for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")},
+    "DAYOFYEAR": "DOY",
+    "DAYOFMONTH": "DAY",
+    "DAYOFWEEK": "DOW",
+}
+"""`YEAR(x)` is EXTRACT(YEAR FROM x), and so on."""
+
 _OPERATOR_NAMES = frozenset(
     {r.name for r in registry.OPERATORS if not r.name.isidentifier()} | {"AND", "OR", "NOT", "IN", "LIKE"}
 )
 _SYNTAX_ONLY = frozenset({"CASE", "CAST", "TRY_CAST", "ITEM"})
 FUNCTION_NAMES = tuple(
-    sorted((set(registry.BY_NAME) - _OPERATOR_NAMES - _SYNTAX_ONLY) | AGGREGATE_NAMES | {"CAST", "TRY_CAST"})
+    sorted(
+        (set(registry.BY_NAME) - _OPERATOR_NAMES - _SYNTAX_ONLY)
+        | AGGREGATE_NAMES
+        | {"CAST", "TRY_CAST", *_UNIT_FUNCTIONS}
+    )
 )
 
 _NULL_OF_FAMILY: dict[Family, DataType] = {
@@ -71,6 +83,9 @@ _FAMILY_CHECKS: dict[Family, Callable[[DataType], bool]] = {
 def bind_call(name: str, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
     """The call of the built-in function `name` (any case) with bound arguments."""
     upper = name.upper()
+    if upper in _UNIT_FUNCTIONS and len(arguments) == 1:
+        arguments = (text_literal(_UNIT_FUNCTIONS[upper]), *arguments)
+        upper = "EXTRACT"
     rows = () if upper in _OPERATOR_NAMES | _SYNTAX_ONLY else registry.BY_NAME.get(upper, ())
     if not rows:
         raise _unknown_function(name, upper, span)
@@ -252,9 +267,7 @@ def _nullif(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, tex
 
 def _if(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
     then, otherwise = to_common_type(arguments[1:], span, "IF")
-    nullable = then.type.nullable or otherwise.type.nullable
-    type_ = type_rules.plain(then.type).with_nullable(nullable)
-    return Call(row.id, (arguments[0], then, otherwise), type_, text)
+    return Call(row.id, (arguments[0], then, otherwise), type_rules.plain(then.type).with_nullable(True), text)
 
 
 def _row_constructor(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
@@ -282,17 +295,39 @@ def _element_type(items: tuple[Expression, ...]) -> DataType:
     return type_rules.plain(items[0].type).with_nullable(any(i.type.nullable for i in items))
 
 
-def _concat_ws(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
-    # NULL only if the separator is: NULL parts are skipped.
-    return Call(row.id, arguments, t.STRING.with_nullable(arguments[0].type.nullable), text)
-
-
 def _timestampadd(arguments: tuple[Expression, ...]) -> DataType:
     unit, moment = arguments[0], arguments[2].type
     assert isinstance(unit, Literal)
     if moment.root is TypeRoot.DATE and unit.value in ("HOUR", "MINUTE", "SECOND"):
-        return t.timestamp(3)
+        return t.timestamp(6)
     return moment
+
+
+def _calendar_unit(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
+    """EXTRACT, FLOOR and CEIL: a TIME has no date units."""
+    unit, moment = arguments
+    assert isinstance(unit, Literal)
+    if moment.type.root is TypeRoot.TIME and unit.value in _DATE_UNITS:
+        message = f"{row.name} cannot take the unit {unit.value} of a TIME"
+        raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span)
+    result = t.BIGINT if row.result is Result.BIGINT else type_rules.plain(moment.type)
+    return Call(row.id, arguments, result.with_nullable(moment.type.nullable), text)
+
+
+_DATE_UNITS = frozenset(
+    """
+    MILLENNIUM CENTURY DECADE YEAR ISOYEAR QUARTER MONTH WEEK DAY DOW ISODOW DOY EPOCH
+    """.split()
+)
+
+
+def _timestampdiff(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
+    roots = {a.type.root for a in arguments[1:]}
+    if roots == {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}:
+        message = "TIMESTAMPDIFF does not mix TIMESTAMP and TIMESTAMP_LTZ"
+        raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span, hint="CAST one of them to the other type.")
+    nullable = any(a.type.nullable for a in arguments)
+    return Call(row.id, arguments, t.INT.with_nullable(nullable), text)
 
 
 def _cardinality(row: FunctionRow, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
@@ -317,12 +352,15 @@ _SPECIAL: dict[str, _Special] = {
     "ROW": _row_constructor,
     "ARRAY": _array_constructor,
     "MAP": _map_constructor,
-    "CONCAT_WS": _concat_ws,
     "CARDINALITY": _cardinality,
-    "MD5": _with_type(lambda _: t.varchar(32)),
-    "SHA256": _with_type(lambda _: t.varchar(64)),
+    "MD5": _with_type(lambda _: t.char(32)),
+    "SHA256": _with_type(lambda _: t.char(64)),
     "TO_DATE": _with_type(lambda _: t.DATE),
     "CURRENT_DATE": _with_type(lambda _: t.DATE),
+    "EXTRACT": _calendar_unit,
+    "FLOOR_TIME": _calendar_unit,
+    "CEIL_TIME": _calendar_unit,
+    "TIMESTAMPDIFF": _timestampdiff,
     "TIMESTAMPADD": _with_type(_timestampadd),
     "TO_TIMESTAMP_LTZ": _to_timestamp_ltz,
 }

@@ -29,12 +29,13 @@ def number_literal(text: str, span: Span) -> Literal:
     if "." not in text:
         return integer_literal(int(text), span)
     whole, _, fraction = text.partition(".")
-    digits = len(whole.lstrip("0")) + len(fraction)
+    # The precision counts every digit as written: 0.001 is DECIMAL(4, 3), .001 is DECIMAL(3, 3).
+    digits = len(whole) + len(fraction)
     if digits > DECIMAL_PRECISION_MAX:
         message = f"the number has more than {DECIMAL_PRECISION_MAX} digits"
         raise SqlError(SqlState.NUMERIC_OUT_OF_RANGE, message, span=span)
     value = f"{whole or '0'}.{fraction}" if fraction else whole
-    return Literal(value, t.decimal(max(digits, len(fraction), 1), len(fraction)).with_nullable(False))
+    return Literal(value, t.decimal(digits, len(fraction)).with_nullable(False))
 
 
 def integer_literal(value: int, span: Span) -> Literal:
@@ -50,7 +51,12 @@ def integer_literal(value: int, span: Span) -> Literal:
 
 
 def text_literal(text: str) -> Literal:
-    return Literal(text, t.char(len(text)).with_nullable(False))
+    """CHAR(n) NOT NULL, with n in Java's characters: a code point above U+FFFF counts as two."""
+    return Literal(text, t.char(_java_length(text)).with_nullable(False))
+
+
+def _java_length(text: str) -> int:
+    return len(text) + sum(ord(c) > 0xFFFF for c in text)
 
 
 def null_literal(type_: DataType = t.NULL) -> Literal:
@@ -197,9 +203,9 @@ def cast_literal(literal: Literal, target: DataType) -> Expression | None:
     if literal.type.is_integer or literal.type.root is TypeRoot.DECIMAL:
         return _cast_number(value, target)
     if literal.type.is_character and isinstance(value, str):
-        if target.root is TypeRoot.VARCHAR and len(value) <= (target.length or 0):
+        if target.root is TypeRoot.VARCHAR and _java_length(value) <= (target.length or 0):
             return Literal(value, target)
-        if target.root is TypeRoot.CHAR and len(value) == target.length:
+        if target.root is TypeRoot.CHAR and _java_length(value) == target.length:
             return Literal(value, target)
     return None
 

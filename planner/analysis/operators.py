@@ -12,6 +12,7 @@ from planner.ir.types import DataType, TypeRoot
 
 _ARITHMETIC_IDS = {"+": "PLUS", "-": "MINUS", "*": "TIMES", "/": "DIVIDE", "%": "MODULO"}
 _COMPARISON_IDS = {"=": "EQ", "<>": "NEQ", "<": "LT", "<=": "LTE", ">": "GT", ">=": "GTE"}
+_APPROXIMATE_ROOTS = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 _MULTIPLE_ROOTS = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW, TypeRoot.MULTISET})
 
 
@@ -54,6 +55,9 @@ def arithmetic(operator: str, left: Expression, right: Expression, span: Span, t
     elif right.type.root is TypeRoot.NULL:
         right = null_literal(_null_partner(left.type))
     if left.type.is_numeric and right.type.is_numeric:
+        if operator == "%" and {left.type.root, right.type.root} & _APPROXIMATE_ROOTS:
+            hint = "% takes whole numbers and DECIMAL; use CAST."
+            raise _mismatch(operator, left, right, span, hint)
         return _numeric(operator, left, right, text)
     temporal = _temporal(operator, left, right, text)
     if temporal is not None:
@@ -82,13 +86,18 @@ def _numeric(operator: str, left: Expression, right: Expression, text: str) -> E
         # A result above 38 digits is NULL, not an error.
         overflows = result.precision == type_rules.DECIMAL_PRECISION_MAX
         result = result.with_nullable(nullable or overflows)
-        return Call(function, (cast_to(left, a), cast_to(right, b)), result, text)
+        call = Call(function, (cast_to(left, a), cast_to(right, b)), result, text)
+        has_scale = bool(a.scale or b.scale)
+        return call if operator != "%" or has_scale else cast_to(call, right.type)
     arguments = (cast_to(left, common), cast_to(right, common))
     result = common.with_nullable(nullable)
     call = Call(function, arguments, result, text)
     if operator == "%":
         # MOD has its second argument's type; the value always fits, being smaller than that argument.
         return cast_to(call, right.type)
+    if left.type.root is TypeRoot.FLOAT and common.root is TypeRoot.DOUBLE and right.type.root is TypeRoot.DOUBLE:
+        # Flink gives two approximate numbers the type of the first.
+        return cast_to(call, t.FLOAT)
     return call
 
 
@@ -142,6 +151,9 @@ def comparable(operator: str, left: Expression, right: Expression, span: Span) -
         return cast_to(left, right.type), right
     if right.type.is_character and type_rules.is_datetime(left.type):
         return left, cast_to(right, left.type)
+    if {left.type.root, right.type.root} == {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}:
+        # Compared as local timestamps of the session's zone.
+        return cast_to(left, _local(left.type)), cast_to(right, _local(right.type))
     if left.type.is_character and right.type.is_character:
         # CHAR and VARCHAR compare as they are.
         return left, right
@@ -152,6 +164,10 @@ def comparable(operator: str, left: Expression, right: Expression, span: Span) -
             hint = "Text is never compared with other types by itself; use CAST."
         raise _mismatch(operator, left, right, span, hint)
     return cast_to(left, common), cast_to(right, common)
+
+
+def _local(type_: DataType) -> DataType:
+    return t.timestamp(type_.precision if type_.precision is not None else 6)
 
 
 def distinct_test(left: Expression, right: Expression, is_negated: bool, span: Span) -> Expression:

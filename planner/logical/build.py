@@ -274,7 +274,8 @@ class PlanBuilder:
             return self._view(path, entry, span), (path.catalog, path.database, path.name)
         merged, capabilities = resolve_table(self.catalog, path, entry, options, span)
         if not capabilities.is_source:
-            message = f"`{path.name}` cannot be read: the connector '{entry.connector}' is a sink only"
+            reason = capabilities.source_refusal or f"the connector '{entry.connector}' is a sink only"
+            message = f"`{path.name}` cannot be read: {reason}"
             raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=span)
         check_metadata(entry, capabilities, span, for_writing=False)
         columns = tuple(Column(c.name, c.type) for c in entry.columns)

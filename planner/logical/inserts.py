@@ -40,7 +40,8 @@ def build_insert(statement: st.Insert, catalog: Catalog) -> TableSink:
     options, capabilities = resolve_table(catalog, path, entry, statement.options, statement.target.span)
     check_metadata(entry, capabilities, statement.target.span, for_writing=True)
     if not capabilities.is_sink:
-        message = f"`{path.name}` cannot be written: the connector '{options['connector']}' is a source only"
+        reason = capabilities.sink_refusal or f"the connector '{options['connector']}' is a source only"
+        message = f"`{path.name}` cannot be written: {reason}"
         raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=statement.target.span)
     assert isinstance(statement.query.tree, nodes.QueryNode)
     query = builder.query(statement.query.tree, is_top=True)

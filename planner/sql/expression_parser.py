@@ -202,7 +202,7 @@ class ExpressionParser(OperatorParser):
                 return self._node(exp.HexString(this=token.text), token)
             case TokenType.DOT if self._next.token_type is TokenType.NUMBER:
                 self._advance(2)
-                return self._node(exp.Literal.number("0." + self._prev.text), token)
+                return self._node(exp.Literal.number("." + self._prev.text), token)
             case TokenType.L_PAREN:
                 return self._parenthesised(token)
             case TokenType.IDENTIFIER:
