@@ -33,6 +33,11 @@ class OptionError(ConnectorError):
         self.option = option
 
 
+class DirectionError(OptionError):
+    """The options are well-formed, but the table cannot be used in the direction asked for: a sink-only connector
+    read from, or a Kafka table without a start position. A table may be defined so and used the other way."""
+
+
 class RecordError(ConnectorError):
     """One record cannot be decoded; the message names split, position and field."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from connectors.api import Committable, OwnerState, SinkContext, SinkWriter, SourceConnector, TableDefinition
-from connectors.errors import OptionError
+from connectors.errors import DirectionError
 from connectors.options import SINK_OPTIONS, Options
 from planner.ir.types import DataType
 
@@ -16,7 +16,7 @@ class BlackholeConnector:
     name = "blackhole"
 
     def source(self, table: TableDefinition) -> SourceConnector:
-        raise OptionError("blackhole is a sink: nothing can be read from it", option="connector")
+        raise DirectionError("blackhole is a sink: nothing can be read from it", option="connector")
 
     def sink(self, table: TableDefinition) -> BlackholeSink:
         return BlackholeSink(table)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from connectors.api import ReaderContext, SinkConnector, SourceReader, SplitEnumerator, TableDefinition
 from connectors.arrow import rows_without_columns
 from connectors.datagen.fields import FieldPlan, Generator, Rows
-from connectors.errors import OptionError
+from connectors.errors import DirectionError
 from connectors.generated import GeneratorEnumerator, GeneratorReader, GeneratorSplit
 from connectors.options import SOURCE_OPTIONS, Options
 from planner.ir.types import DataType
@@ -29,7 +29,7 @@ class DatagenConnector:
         return DatagenSource(table)
 
     def sink(self, table: TableDefinition) -> SinkConnector:
-        raise OptionError("datagen is a source: nothing can be written to it", option="connector")
+        raise DirectionError("datagen is a source: nothing can be written to it", option="connector")
 
 
 class DatagenSource:

@@ -27,7 +27,7 @@ from connectors.api import (
     TableDefinition,
 )
 from connectors.arrow import Array
-from connectors.errors import OptionError
+from connectors.errors import DirectionError, OptionError
 from connectors.filesystem.files import FileSplit, LineReader, Position, find_files, local_path
 from connectors.options import SOURCE_OPTIONS, Options
 from planner.ir.types import BIGINT, STRING, DataType, timestamp_ltz, to_arrow
@@ -48,7 +48,7 @@ class FilesystemConnector:
         return FilesystemSource(table)
 
     def sink(self, table: TableDefinition) -> SinkConnector:
-        raise OptionError("the filesystem connector reads files, it does not write them", option="connector")
+        raise DirectionError("the filesystem connector reads files, it does not write them", option="connector")
 
 
 class FilesystemSource:

@@ -12,7 +12,7 @@ import msgspec
 
 from connectors import registry
 from connectors.api import Format, TableDefinition
-from connectors.errors import OptionError
+from connectors.errors import DirectionError, OptionError
 from connectors.kafka.durations import duration_ms, memory_bytes
 from connectors.kafka.properties import OWNED, PREFIX, Client, java_properties, translate
 
@@ -145,7 +145,7 @@ def source_options(table: TableDefinition) -> SourceOptions:
     group_id = reader.properties.get("group.id")
     if group_id is None and StartupMode.GROUP_OFFSETS in (startup, bounded):
         mode = "scan.startup.mode" if startup is StartupMode.GROUP_OFFSETS else "scan.bounded.mode"
-        raise OptionError(
+        raise DirectionError(
             f"'{mode}' is 'group-offsets' but '{PREFIX}group.id' is not set",
             option=PREFIX + "group.id",
             hint="Set it, or choose another mode, e.g. 'scan.startup.mode' = 'earliest-offset'.",
@@ -185,7 +185,7 @@ def sink_options(table: TableDefinition) -> SinkOptions:
     topics, pattern = reader.topics()
     if pattern is not None or len(topics) != 1:
         option = "topic" if pattern is None else "topic-pattern"
-        raise OptionError(f"a sink writes to one topic; '{option}' names several", option=option)
+        raise DirectionError(f"a sink writes to one topic; '{option}' names several", option=option)
     value, key, key_prefix = reader.formats()
     partitioner = reader.choice("sink.partitioner", PartitionerKind, PartitionerKind.DEFAULT)
     if partitioner is PartitionerKind.ROUND_ROBIN and key is not None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from connectors.api import ReaderContext, SinkConnector, SourceReader, SplitEnumerator, TableDefinition
 from connectors.arrow import Array, rows_without_columns
-from connectors.errors import OptionError
+from connectors.errors import DirectionError, OptionError
 from connectors.generated import GeneratorEnumerator, GeneratorReader, GeneratorSplit
 from connectors.nexmark.columns import COLUMNS
 from connectors.nexmark.events import AUCTION, BID, PERSON, Events, Settings
@@ -60,7 +60,7 @@ class NexmarkConnector:
         return NexmarkSource(table)
 
     def sink(self, table: TableDefinition) -> SinkConnector:
-        raise OptionError("nexmark is a source: nothing can be written to it", option="connector")
+        raise DirectionError("nexmark is a source: nothing can be written to it", option="connector")
 
 
 class NexmarkSource:

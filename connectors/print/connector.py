@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from connectors.api import Committable, OwnerState, SinkContext, SinkWriter, SourceConnector, TableDefinition
-from connectors.errors import OptionError
+from connectors.errors import DirectionError
 from connectors.options import SINK_OPTIONS, Options
 from connectors.print.text import lines
 from planner.ir.types import DataType, Field
@@ -18,7 +18,7 @@ class PrintConnector:
     name = "print"
 
     def source(self, table: TableDefinition) -> SourceConnector:
-        raise OptionError("print is a sink: nothing can be read from it", option="connector")
+        raise DirectionError("print is a sink: nothing can be read from it", option="connector")
 
     def sink(self, table: TableDefinition) -> PrintSink:
         return PrintSink(table)
