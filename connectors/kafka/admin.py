@@ -11,7 +11,14 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from connectors.api import Split
 from connectors.errors import ConnectorError, ErrorDomain
-from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, consumer, failed, kafka_error
+from connectors.kafka.client import (
+    REQUEST_TIMEOUT_S,
+    admin_client,
+    consumer,
+    failed,
+    kafka_error,
+    missing_topic,
+)
 from connectors.kafka.options import BoundedMode, OffsetReset, SourceOptions, StartupMode
 from connectors.kafka.splits import PartitionSplit, split_id
 
@@ -65,13 +72,15 @@ class PartitionEnumerator:
 
     def _places(self, admin: AdminClient) -> list[Place]:
         options = self._options
+        # All topics, not the wanted ones: asking for a topic by name may create it on the broker.
+        listed = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         if options.topic_pattern is None:
-            found = {}
             for topic in options.topics:
-                found.update(admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics)
+                if topic not in listed:
+                    raise missing_topic(topic)
+            found = {topic: listed[topic] for topic in options.topics}
         else:
             pattern = re.compile(options.topic_pattern)
-            listed = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
             # Names with two underscores are internal topics of brokers and tools, ours included.
             found = {n: t for n, t in listed.items() if pattern.fullmatch(n) and not n.startswith("__")}
         for topic, metadata in found.items():

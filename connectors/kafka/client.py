@@ -97,3 +97,12 @@ def failed(error: KafkaError, doing: str) -> ConnectorError:
             text, domain=ErrorDomain.USER, retry=False, hint="Check the credentials and the ACLs on the broker."
         )
     return ConnectorError(text, domain=ErrorDomain.EXTERNAL, retry=code not in _LASTING)
+
+
+def missing_topic(topic: str) -> ConnectorError:
+    return ConnectorError(
+        f"topic {topic} does not exist",
+        domain=ErrorDomain.EXTERNAL,
+        retry=True,
+        hint="Create it first; its number of partitions is a decision of yours.",
+    )

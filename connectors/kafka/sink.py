@@ -158,9 +158,9 @@ class ExactlyOnceWriter:
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
         own = self._context.subtask_index
+        if all(state.owner != own for state in owners):
+            owners = [OwnerState(own), *owners]  # no checkpoint knows this subtask: it is new
         ordered = sorted(owners, key=lambda state: (state.owner != own, state.owner))
-        if not ordered or ordered[0].owner != own:
-            raise ValueError(f"sink subtask {own} must recover itself, not only {[s.owner for s in owners]}")
         self._builder.use_partitions(_current_partition_count(self._options))
         opened = {state.owner: self._open(state.owner) for state in ordered}
         self._transactions = opened[own]

@@ -83,6 +83,7 @@ class PartitionReader:
         self._consumer: Consumer | None = None
         self._slots: list[_Slot] = []
         self._index: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
         self._just_done: list[int] = []
         self._ends_reached: list[Message] = []
         self._fatal: KafkaError | None = None
@@ -103,6 +104,7 @@ class PartitionReader:
                 self._finish(number)
                 continue
             self._index[(slot.split.topic, slot.split.partition)] = number
+            self._topics.add(slot.split.topic)
             fresh.append(TopicPartition(slot.split.topic, slot.split.partition, slot.offset))
         if not fresh:
             return
@@ -293,13 +295,12 @@ class PartitionReader:
 
     def _slot_numbers(self, messages: list[Message]) -> npt.NDArray[np.int64]:
         """Per message its slot, -1 for a partition that is no longer read."""
-        topics = set(map(Message.topic, messages))
         partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
-        if len(topics) == 1:
-            (topic,) = topics
+        if len(self._topics) == 1:
+            (topic,) = self._topics
             table = np.full(int(partitions.max()) + 1, -1, np.int64)
-            for number in np.unique(partitions):
-                table[number] = self._index.get((topic or "", int(number)), -1)
+            for number in range(len(table)):
+                table[number] = self._index.get((topic, number), -1)
             return table[partitions]
         return np.fromiter((self._index.get(_place(m), -1) for m in messages), np.int64, len(messages))
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.errors import ConnectorError, ErrorDomain
-from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error
+from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, missing_topic
 from connectors.kafka.options import DeliveryGuarantee, SinkOptions
 from connectors.kafka.transactions import (
     OwnerTransactions,
@@ -36,7 +36,9 @@ def prepare(options: SinkOptions, namespace: str) -> None:
     topic when it is missing. Raises ConnectorError."""
     admin = admin_client(options.client)
     try:
-        partition_count(admin, options.topic)
+        # All topics, not this one: asking for a topic by name may create it on the broker.
+        if options.topic not in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
+            raise missing_topic(options.topic)
         if options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             _check_transaction_timeout(admin, options.transaction_timeout_ms)
             _ensure_marker_topic(admin, marker_topic(namespace), options.topic)
@@ -62,12 +64,7 @@ def partition_count(admin: AdminClient, topic: str) -> int:
     metadata = admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
     if metadata.error is not None:
         if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise ConnectorError(
-                f"topic {topic} does not exist",
-                domain=ErrorDomain.EXTERNAL,
-                retry=True,
-                hint="Create it first; its number of partitions is a decision of yours.",
-            )
+            raise missing_topic(topic)
         raise failed(metadata.error, f"looking for topic {topic}")
     return len(metadata.partitions)
 

@@ -275,6 +275,8 @@ class KafkaBroker:
             "auto.create.topics.enable": "false",
             # Timed-out transactions are aborted soon: tests need not wait for the default's ten seconds.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+            # A broker that was killed may come back under its own id after this long.
+            "broker.session.timeout.ms": "6000",
             # Hundreds of small topics in one session: index files are pre-allocated at this size.
             "log.index.size.max.bytes": "1048576",
             "log.cleaner.dedupe.buffer.size": "4194304",
