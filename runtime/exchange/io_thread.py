@@ -53,11 +53,10 @@ class IoThread:
 
     def close(self) -> None:
         """Ends the thread and closes every socket. A second call does nothing."""
-        if self._closing:
-            return
-        self._closing = True
-        self._wake()
-        self._thread.join()
+        if self._thread.is_alive():
+            self.call(self._stop)
+            self._thread.join()
+            self._wake_sender.close()
 
     def call(self, function: Callable[[], None]) -> None:
         """Run `function` in the I/O thread. Calls keep their order."""
@@ -116,7 +115,9 @@ class IoThread:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
-        self._wake_sender.close()
+
+    def _stop(self) -> None:
+        self._closing = True
 
     def _drain_wakes(self) -> None:
         try:
