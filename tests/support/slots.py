@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from planner.ir.job_graph import EdgeKind, Vertex
 from planner.ir.operators import ChangelogMode, Operator, Schema
+from runtime.checkpoint.snapshot import OperatorRestore
 from runtime.ids import AttemptId, JobId, SlotId
 from runtime.protocol.codec import LENGTH_BYTES, decode_message, encode_frame, frame_length
 from runtime.protocol.descriptors import (
@@ -160,9 +161,21 @@ def task(
     outputs: tuple[OutputDescriptor, ...] = (),
     parallelism: int = 1,
     settings: dict[str, str] | None = None,
+    restore: tuple[OperatorRestore, ...] = (),
+    finished: bool = False,
 ) -> TaskDescriptor:
     vertex = Vertex(who.vertex_id, f"v{who.vertex_id}", f"vertex {who.vertex_id}", operators, parallelism)
-    return TaskDescriptor(who, vertex, inputs, outputs, settings or {}, directory, "incarnation-1")
+    return TaskDescriptor(
+        who,
+        vertex,
+        inputs,
+        outputs,
+        settings or {},
+        directory,
+        "incarnation-1",
+        restore=restore,
+        finished=finished,
+    )
 
 
 def edge_input(kind: EdgeKind, schema: Schema, *producers: tuple[AttemptId, ChannelAddress]) -> InputDescriptor:
