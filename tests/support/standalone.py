@@ -1,0 +1,169 @@
+"""A whole cluster as a user starts it (`headrace standalone`), and a session at its SQL gateway over plain HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 20.0
+STATEMENT_TIMEOUT_S = 90.0
+POLL_S = 0.02
+
+
+class GatewayError(Exception):
+    """The gateway refused a statement, or its job failed. `rows` are those delivered before."""
+
+    def __init__(self, status: int, body: Mapping[str, Any], rows: list[tuple[Any, ...]]) -> None:
+        super().__init__("\n".join(str(text) for text in body.get("errors", [])) or str(body))
+        self.status = status
+        self.body = body
+        self.rows = rows
+
+
+@dataclass
+class Result:
+    """What a statement answered: folded rows (kinds as signs), column names, the job if it started one."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    job_id: str | None = None
+    kinds: list[str] = field(default_factory=list)
+
+
+class Session:
+    """A session at the gateway."""
+
+    def __init__(self, url: str, properties: Mapping[str, str]) -> None:
+        self.url = url
+        body = {"properties": dict(properties)}
+        self.handle = str(request("POST", f"{url}/v1/sessions", body)["sessionHandle"])
+
+    def execute(self, statement: str) -> Result:
+        """Run one statement to the end of its result. Raises GatewayError, TimeoutError."""
+        base = f"{self.url}/v1/sessions/{self.handle}"
+        operation = request("POST", f"{base}/statements", {"statement": statement})["operationHandle"]
+        uri = f"/v1/sessions/{self.handle}/operations/{operation}/result/0"
+        deadline = time.monotonic() + STATEMENT_TIMEOUT_S
+        result = Result([], [])
+        while time.monotonic() < deadline:
+            try:
+                page = request("GET", self.url + uri)
+            except GatewayError as error:
+                raise GatewayError(error.status, error.body, result.rows) from error
+            if page["resultType"] == "NOT_READY":
+                time.sleep(POLL_S)
+                continue
+            self._take(page, result)
+            if page["resultType"] == "EOS":
+                request("DELETE", f"{base}/operations/{operation}/close")
+                return result
+            uri = page["nextResultUri"]
+        raise TimeoutError(f"no end after {STATEMENT_TIMEOUT_S} s: {statement}")
+
+    def close(self) -> None:
+        request("DELETE", f"{self.url}/v1/sessions/{self.handle}")
+
+    @staticmethod
+    def _take(page: Mapping[str, Any], result: Result) -> None:
+        result.columns = [column["name"] for column in page["results"]["columns"]]
+        result.job_id = page.get("jobID", result.job_id)
+        for row in page["results"]["data"]:
+            fields, kind = tuple(row["fields"]), row["kind"]
+            result.kinds.append(kind)
+            if kind in ("INSERT", "UPDATE_AFTER"):
+                result.rows.append(fields)
+            else:
+                result.rows.remove(fields)
+
+
+def request(method: str, url: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One HTTP exchange of JSON; fractions stay exact. Raises GatewayError for a status of 400 and more."""
+    data = None if body is None else json.dumps(body).encode()
+    made = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(made, timeout=STATEMENT_TIMEOUT_S) as response:
+            answer: dict[str, Any] = json.loads(response.read() or b"{}", parse_float=Decimal)
+            return answer
+    except urllib.error.HTTPError as error:
+        with error:
+            content = error.read()
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            answer = {"errors": [content.decode(errors="replace")]}
+        raise GatewayError(error.code, answer, []) from error
+
+
+class Standalone:
+    """A running cluster. `data` keeps its state."""
+
+    def __init__(self, data: Path, taskmanagers: int = 2, slots: int = 2) -> None:
+        self.data = data
+        self.log = data / "standalone.log"
+        data.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "server", "standalone", "--http-port", str(self.port), "--data-dir", str(data)]
+        command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def session(self, properties: Mapping[str, str] | None = None) -> Session:
+        return Session(self.url, properties or {})
+
+    def stop(self) -> None:
+        """End it as SIGTERM does; -9 for its process group when that does not help."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(STOP_TIMEOUT_S)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                request("GET", f"{self.url}/readyz")
+                return
+            except (GatewayError, OSError):
+                time.sleep(POLL_S)
+        raise RuntimeError(f"the cluster did not start:\n{self.log.read_text(errors='replace')[-4000:]}")
+
+
+@contextmanager
+def standalone(data: Path, taskmanagers: int = 2, slots: int = 2) -> Iterator[Standalone]:
+    cluster = Standalone(data, taskmanagers, slots)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
