@@ -99,6 +99,12 @@ class LocalCluster:
         answer: dict[str, Any] = response.json()
         return answer
 
+    def last_failure(self, job_id: str) -> str:
+        """What last went wrong in a job."""
+        with contextlib.suppress(httpx2.HTTPError, KeyError, IndexError):
+            return str(self.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"][-1]["stacktrace"])
+        return "no failure is known"
+
     def _wait_until_ready(self, slots: int) -> None:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline_s:
@@ -115,6 +121,7 @@ class Session:
     """A session at the gateway for scripts: run statements, read rows."""
 
     def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
         self._client = GatewayClient(cluster.url)
         self._client.open({})
 
@@ -157,7 +164,7 @@ class Session:
             if state in ("FAILED", "CANCELED"):
                 break
             time.sleep(POLL_S)
-        raise ClusterError(f"job {job_id} is {state or 'unknown'} after {timeout_s:.0f} s")
+        raise ClusterError(f"job {job_id} is {state or 'unknown'}, not FINISHED: {self._cluster.last_failure(job_id)}")
 
 
 def _free_port() -> int:

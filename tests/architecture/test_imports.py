@@ -39,7 +39,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "httpx2": ("server",),
     "prompt_toolkit": ("server",),
     "rich": ("server",),
-    "confluent_kafka": ("connectors.kafka",),
+    # server.demo.outside plays the user's own consumer, which proves what the engine wrote.
+    "confluent_kafka": ("connectors.kafka", "server.demo.outside"),
     "rocksdict": ("runtime.state.rocksdb",),
 }
 NEVER_IN: dict[str, tuple[str, ...]] = {"planner.ir": ("sqlglot",)}
@@ -102,11 +103,7 @@ def test_no_module_breaks_the_import_law() -> None:
 
 def test_worker_processes_load_neither_sql_nor_http() -> None:
     """Not one module of runtime and connectors brings in the SQL or HTTP stack, not even indirectly."""
-    names = [
-        module.name
-        for module in modules(ROOT, ("runtime", "connectors"))
-        if not module.name.endswith("__main__")
-    ]
+    names = [module.name for module in modules(ROOT, ("runtime", "connectors")) if not module.name.endswith("__main__")]
     code = "import importlib, sys\n"
     code += f"for name in {names!r}: importlib.import_module(name)\n"
     code += "print(*sorted({name.split('.')[0] for name in sys.modules}))"
