@@ -30,6 +30,8 @@ from runtime.operators.source_watermarks import SourceWatermarks
 BATCH_ROWS = "table.exec.batch.max-rows"
 BATCH_ROWS_DEFAULT = 8192
 
+COUNT_INTERVAL_MS = 1_000
+
 Elements = Iterator[Batch | Watermark | WatermarkStatus]
 Milliseconds = npt.NDArray[np.int64]
 
@@ -51,6 +53,8 @@ class SourceOperator:
         self._polled_at_ms: float | None = None
         self._backpressured_ms = 0.0
         self._records = 0
+        self._split_counters: dict[str, float] = {}
+        self._counted_at_ms = 0.0
         spec = node.watermark
         self._on_event = spec is not None and (spec.strategy is WatermarkStrategy.ON_EVENT or spec.interval_ms == 0)
         self._watermarks = SourceWatermarks(
@@ -131,6 +135,7 @@ class SourceOperator:
             return
         batches = self.reader.poll(timeout_ms)
         self._note_silence(batches)
+        self._count()
         for read in batches:
             self._records += read.batch.num_rows
         spec = self._node.watermark
@@ -148,6 +153,13 @@ class SourceOperator:
                     self._live[read.split_id] = False
         if spec is not None:
             yield from self._after_poll()
+
+    def _count(self) -> None:
+        """Once a second: the splits' exact counts (skipped records) as metrics of this subtask."""
+        now_ms = self._environment.monotonic_ms()
+        if now_ms >= self._counted_at_ms + COUNT_INTERVAL_MS:
+            self._counted_at_ms = now_ms
+            self._split_counters = total_counters(self.reader.snapshot())
 
     def _after_poll(self) -> Elements:
         """What has become of splits that ended or fell silent."""
@@ -286,6 +298,7 @@ class SourceOperator:
 
     def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
         states = self.reader.snapshot()
+        self._split_counters = total_counters(states)
         self._committing[checkpoint_id] = states
         if self._node.watermark is not None:
             states = [
@@ -303,10 +316,19 @@ class SourceOperator:
 
     def counters(self) -> dict[str, float]:
         gauges = dict(self._reader.gauges()) if self._reader is not None else {}
-        return {**gauges, "numRecordsIn": self._records, "numSplits": len(self._live)}
+        return {**gauges, **self._split_counters, "numRecordsIn": self._records, "numSplits": len(self._live)}
 
 
 _NO_TIME = -(2**63)
+
+
+def total_counters(states: list[SplitState]) -> dict[str, float]:
+    """The exact counts of all splits, by name."""
+    totals: dict[str, float] = {}
+    for state in states:
+        for name, count in state.counters.items():
+            totals[name] = totals.get(name, 0.0) + count
+    return totals
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -28,6 +28,7 @@ from runtime.exchange.remote import DataServer
 from runtime.exchange.writer import RecordWriter
 from runtime.ids import AttemptId, JobId, SlotId
 from runtime.job_settings import duration_ms
+from runtime.lifeline import end_with_parent
 from runtime.protocol.descriptors import ChannelEnd, OutputDescriptor, TaskDescriptor
 from runtime.protocol.messages import (
     AbortCheckpoint,
@@ -43,6 +44,7 @@ from runtime.protocol.messages import (
     SlotReport,
     SlotStarted,
     StartTasks,
+    TaskMetrics,
     TaskState,
     TaskStateChanged,
     TriggerCheckpoint,
@@ -133,6 +135,7 @@ class Slot:
         if message.generation > self._generation:
             for task in self._tasks.values():
                 task.cancel()
+        self._tasks = {attempt: task for attempt, task in self._tasks.items() if not task.ended}
         self._job_id, self._generation = message.job_id, message.generation
         self._data.begin(message.job_id, message.generation, [d.attempt for d in message.tasks])
         services = self._services(message.tasks)
@@ -227,15 +230,16 @@ class Slot:
         while True:
             self._report_wanted.wait(REPORT_INTERVAL_S)
             self._report_wanted.clear()
-            metrics = tuple(task.metrics() for task in list(self._tasks.values()))
-            self._send(SlotReport(self._settings.slot_id, self._garbage.at_report(), metrics))
+            metrics = [self._metrics(task) for task in list(self._tasks.values())]
+            known = tuple(m for m in metrics if m is not None)
+            self._send(SlotReport(self._settings.slot_id, self._garbage.at_report(), known))
 
-
-def _end_with(lifeline: int) -> None:
-    """Blocks until the other end of the pipe is closed, then ends the process at once."""
-    while os.read(lifeline, 64):
-        pass
-    os._exit(0)
+    def _metrics(self, task: Task) -> TaskMetrics | None:
+        try:
+            return task.metrics()
+        except Exception:  # A gauge looked at something that its task is changing or has closed: next time.
+            log.debug("no metrics of %s", task.attempt, exc_info=True)
+            return None
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -255,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not __debug__:
         sys.exit("Headrace does not run without assertions: leave out -O.")
     options = _parse(sys.argv[1:] if arguments is None else arguments)
-    threading.Thread(target=_end_with, args=(options.lifeline_fd,), name="lifeline", daemon=True).start()
+    end_with_parent(options.lifeline_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if os.getsid(0) != os.getpid():
         try:

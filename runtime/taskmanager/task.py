@@ -207,6 +207,11 @@ class Task:
         self._cancelled = True
         self.inbox.interrupt(TaskCancelled())
 
+    @property
+    def ended(self) -> bool:
+        """The thread has reported its final state and is gone."""
+        return self._thread.ident is not None and not self._thread.is_alive()
+
     def now_ms(self) -> float:
         """The task's monotonic clock."""
         return self._services.monotonic_ms()

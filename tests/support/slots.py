@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -96,6 +97,9 @@ class SlotProcess:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
 
     def _read(self) -> None:
         with self._control.makefile("rb") as stream:

@@ -13,16 +13,18 @@ from planner.ir.expressions import Call, InputRef, Literal
 from runtime.api import ResultLostError, ResultPage
 from runtime.exchange.fetch import fetch
 from runtime.ids import AttemptId
+from runtime.lifeline import ORPHANED_EXIT_CODE
 from runtime.protocol.messages import (
     CheckpointAcknowledged,
     CheckpointCommitted,
+    DeployTasks,
     InputsEnded,
     Ping,
     Pong,
     TaskState,
     TaskStateChanged,
 )
-from tests.support.slots import SlotProcess, attempt, task
+from tests.support.slots import JOB, SlotProcess, attempt, task
 
 NUMBERS = ir.Schema((ir.Column("n", t.INT),))
 
@@ -96,7 +98,7 @@ def test_ping_is_answered_with_progress(tmp_path: Path) -> None:
 
 def test_the_lifeline_ends_the_process() -> None:
     with SlotProcess() as slot:
-        assert slot.cut_lifeline() == 0
+        assert slot.cut_lifeline() == ORPHANED_EXIT_CODE
 
 
 def test_tasks_are_cancelled(tmp_path: Path) -> None:
@@ -107,6 +109,49 @@ def test_tasks_are_cancelled(tmp_path: Path) -> None:
         slot.wait(InputsEnded)
         slot.cancel()
         slot.wait_state(who, TaskState.CANCELED)
+
+
+def test_an_interrupt_of_the_terminal_does_not_reach_a_slot() -> None:
+    with SlotProcess() as slot:
+        slot.interrupt()
+        slot.send(Ping(1))
+        slot.wait(Pong)
+
+
+def test_stale_messages_change_nothing(tmp_path: Path) -> None:
+    who = attempt(1, generation=2)
+    with SlotProcess() as slot:
+        slot.deploy(task(who, (values(1), COLLECT), str(tmp_path)), generation=2)
+        slot.start(generation=1)
+        slot.cancel(generation=1)
+        slot.send(DeployTasks(slot.slot_id, JOB, 1, (task(attempt(1), (values(1), COLLECT), str(tmp_path)),)))
+        slot.start(generation=2)
+        slot.wait(InputsEnded, lambda m: m.attempt == who)
+        assert not slot.find(TaskStateChanged, lambda m: m.attempt != who)
+
+
+def test_a_newer_generation_ends_the_older_one(tmp_path: Path) -> None:
+    old, new = attempt(1), attempt(1, number=2, generation=2)
+    with SlotProcess() as slot:
+        slot.deploy(task(old, (values(1), COLLECT), str(tmp_path)))
+        slot.start()
+        slot.deploy(task(new, (values(2), COLLECT), str(tmp_path)), generation=2)
+        slot.wait_state(old, TaskState.CANCELED)
+        slot.start(generation=2)
+        assert page(slot, new, 0).rows.to_pydict() == {"c0": [2]}
+
+
+def test_a_setting_that_cannot_be_used_fails_the_deployment(tmp_path: Path) -> None:
+    who = attempt(1)
+    table = ir.TableRef("t", "datagen", {"connector": "datagen"}, NUMBERS)
+    source = ir.Source("source", "source", table, NUMBERS, (), (InputRef(0, t.INT),), NUMBERS)
+    settings = {"table.exec.batch.max-rows": "many"}
+    with SlotProcess() as slot:
+        slot.send(DeployTasks(slot.slot_id, JOB, 1, (task(who, (source, COLLECT), str(tmp_path), settings=settings),)))
+        failure = slot.wait_state(who, TaskState.FAILED).failure
+        assert failure is not None
+        assert failure.domain == "user"
+        assert "table.exec.batch.max-rows" in failure.message
 
 
 def test_a_failing_expression_is_a_users_failure(tmp_path: Path) -> None:
