@@ -10,11 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-
 from server.cli.client import GatewayClient, Page
 from server.cli.errors import ConnectionLostError, Position, SessionLostError, ShellError, describe
-from server.cli.live import LiveView
 from server.cli.output import Format, TableWriter, writer
 from server.cli.script import Piece, line_and_column, split, substitute
 
@@ -184,6 +181,10 @@ class Shell:
 
     def _show_live(self, first: Page, with_op: bool, started_s: float) -> None:
         """Redraws the newest rows until the query ends, then leaves the last of them as a table."""
+        from rich.console import Console  # Loaded only where something is drawn: scripts start faster.
+
+        from server.cli.live import LiveView
+
         job_id = first.job_id
         console = Console(file=self.out)
         view = LiveView(console, first.columns, with_op, lambda: self.client.job(job_id) if job_id else None)
