@@ -89,6 +89,8 @@ class TaskManagerStatus(msgspec.Struct, frozen=True):
     memory_bytes: int
     last_heartbeat_ms: int
     slot_pids: tuple[int, ...] = ()
+    slot_rss_bytes: tuple[int, ...] = ()
+    """Resident memory of each slot as last reported, in the order of `slot_pids`; 0 before its first report."""
 
 
 class ClusterOverview(msgspec.Struct, frozen=True):

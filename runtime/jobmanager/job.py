@@ -264,6 +264,11 @@ class JobCore:
             case _ as unknown:
                 assert_never(unknown)
 
+    def abandon(self, failure: Failure) -> None:
+        """FAILED from any state, for a shell that cannot go on."""
+        self.failure = failure
+        self.state = JobState.FAILED
+
     # --------------------------------------------------------------------------------------------------- starting
 
     def _on_started(self, ending: JobState | None) -> list[JobCommand]:

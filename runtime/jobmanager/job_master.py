@@ -11,10 +11,7 @@ from typing import assert_never
 
 import msgspec
 
-from connectors.api import SplitState
-from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
-from planner.ir.operators import Source
 from runtime.api import JobState, JobStatus, StaleLeaderError, VertexStatus
 from runtime.checkpoint import coordinator as checkpoints
 from runtime.clock import monotonic_ms, wall_clock_ms
@@ -30,10 +27,10 @@ from runtime.jobmanager.preparation import (
     begin_generation,
     restore,
     sinks_of,
-    sources_of,
 )
 from runtime.jobmanager.query_result import QueryResult
 from runtime.jobmanager.services import HelperThread, Services
+from runtime.jobmanager.split_assigner import SplitAssigner
 from runtime.metadata.jobs import JobRecord
 from runtime.protocol import messages
 from runtime.protocol.messages import Failure, Message, TaskMetrics, TaskState
@@ -66,7 +63,7 @@ class JobMaster:
         self._history = CheckpointHistory()
         self._metrics: dict[AttemptId, TaskMetrics] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._discovery: asyncio.Task[None] | None = None
+        self._splits: SplitAssigner | None = None
         self._actor: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.result = QueryResult(graph, self.post) if graph.is_query else None
@@ -173,9 +170,17 @@ class JobMaster:
                     break
         except StaleLeaderError:
             self._services.lost_leadership()
-        except Exception:
-            # A broken invariant: nothing more is done for this job here; a new leader starts from what is durable.
+        except Exception as error:
             _log.exception("job %s: the job's actor failed", self.job_id)
+            await self._abandon(failure_of(error))
+
+    async def _abandon(self, failure: Failure) -> None:
+        """A broken invariant ends this job, not the JobManager. Its checkpoints stay."""
+        try:
+            self._core.abandon(failure)
+            await self._record_state(core.RecordState(JobState.FAILED, failure))
+        except Exception:
+            _log.exception("job %s: its end could not be recorded", self.job_id)
             self._services.lost_leadership()
 
     async def _next_event(self) -> _Event:
@@ -254,17 +259,14 @@ class JobMaster:
         for task in self._background:
             task.cancel()
         self._durable.close()
-        self._spawn_close()
+        self._closing = asyncio.get_running_loop().create_task(self._close_outside())
 
-    def _spawn_close(self) -> None:
-        async def close() -> None:
-            try:
-                await self._outside_thread.run(self._outside.close)
-            except Exception as error:
-                _log.warning("job %s: closing a source's enumerator: %s", self.job_id, error)
-            self._outside_thread.close()
-
-        self._closing = asyncio.get_running_loop().create_task(close())
+    async def _close_outside(self) -> None:
+        try:
+            await self._outside_thread.run(self._outside.close)
+        except Exception as error:
+            _log.warning("job %s: closing a source's enumerator: %s", self.job_id, error)
+        self._outside_thread.close()
 
     # -------------------------------------------------------------------------------------------------- a generation
 
@@ -305,7 +307,7 @@ class JobMaster:
         """All tasks are initialized. A marker above the restored checkpoint means that output beyond it is already
         visible: going on would repeat it."""
         assert self._prepared is not None
-        generation, splits = self._generation, self._prepared[1]
+        generation = self._generation
         assert generation is not None
         restored_id = generation.restored.plan.checkpoint_id
         highest = max((m for owners in markers.values() for m in owners.values()), default=0)
@@ -326,60 +328,26 @@ class JobMaster:
             post=lambda event: self._queue.put_nowait((number, event)),
             fail=lambda failure: self.post(core.GenerationFailed(failure)),
         )
-        self._assign_first_splits(generation, splits)
+        self._splits = SplitAssigner(
+            self._services.slots,
+            generation.execution,
+            self._prepared[1],
+            self._outside,
+            self._outside_thread,
+            fail=lambda failure: self.post(core.GenerationFailed(failure)),
+        )
+        self._splits.assign_first()
         self._send_to_slots(messages.StartTasks)
-        if any(found.discovery_interval_ms for found in splits.values()):
-            self._discovery = asyncio.get_running_loop().create_task(self._discover(generation, splits))
+        self._splits.start_discovery()
         if self.result is not None:
             self.result.started(generation.execution)
-
-    def _assign_first_splits(self, generation: Generation, splits: dict[str, SourceSplits]) -> None:
-        for source, vertex_id, parallelism in sources_of(self.graph):
-            found = splits[source.uid]
-            for index in range(parallelism):
-                attempt = generation.execution.attempt(vertex_id, index)
-                self._assign(generation, attempt, source, found.assigned[index], found.discovery_interval_ms == 0)
-
-    def _assign(
-        self,
-        generation: Generation,
-        attempt: AttemptId,
-        source: Source,
-        splits: tuple[SplitState, ...],
-        all_assigned: bool,
-    ) -> None:
-        slot = generation.execution.slot(attempt)
-        message = messages.AssignSplits(slot.slot_id, attempt, source.uid, splits, all_assigned)
-        self._services.slots.send(slot, message)
-
-    async def _discover(self, generation: Generation, splits: dict[str, SourceSplits]) -> None:
-        """Look for new splits of every source that may have some; they go to subtasks in turn."""
-        known = {uid: found.known for uid, found in splits.items()}
-        interval_ms = min(found.discovery_interval_ms for found in splits.values() if found.discovery_interval_ms)
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            for source, vertex_id, parallelism in sources_of(self.graph):
-                if not splits[source.uid].discovery_interval_ms:
-                    continue
-                try:
-                    fresh = await self._outside_thread.run(self._outside.discover, source, known[source.uid])
-                except ConnectorError as error:
-                    _log.warning("job %s: looking for new splits: %s", self.job_id, error.message)
-                    if not error.retry:
-                        self.post(core.GenerationFailed(failure_of(error)))
-                        return
-                    continue
-                for number, split in enumerate(fresh, start=len(known[source.uid])):
-                    attempt = generation.execution.attempt(vertex_id, number % parallelism)
-                    self._assign(generation, attempt, source, (split,), False)
-                known[source.uid] |= {split.split.id for split in fresh}
 
     def _end_generation(self) -> None:
         self._checkpoints = None
         self._generation = None
-        if self._discovery is not None:
-            self._discovery.cancel()
-            self._discovery = None
+        if self._splits is not None:
+            self._splits.stop()
+            self._splits = None
         if self.result is not None:
             self.result.stopped()
         self._services.slots.release_slots(self.job_id)

@@ -28,31 +28,17 @@ from runtime.api import (
 from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import wall_clock_ms
 from runtime.config import JobManagerSettings
-from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
+from runtime.ids import JobId
 from runtime.job_settings import SettingError, parse_job_settings
 from runtime.jobmanager import job as core
-from runtime.jobmanager import scheduler as slots
 from runtime.jobmanager.endpoint import TaskManagerEndpoint
 from runtime.jobmanager.job_master import JobMaster
 from runtime.jobmanager.preparation import check_submission
 from runtime.jobmanager.services import HelperThread, Services
+from runtime.jobmanager.slot_pool import SlotPool
 from runtime.metadata.jobs import JobRecord, JobRecords
 from runtime.metadata.store import SqliteMetadataStore
-from runtime.protocol.messages import (
-    CheckpointAcknowledged,
-    CheckpointCommitted,
-    CheckpointDeclined,
-    CheckpointRequested,
-    Failure,
-    InputsEnded,
-    LimitReached,
-    Message,
-    ReleaseSlot,
-    SlotReport,
-    TaskInitialized,
-    TaskStateChanged,
-    ToSlot,
-)
+from runtime.protocol.messages import Failure
 
 _log = logging.getLogger(__name__)
 
@@ -62,16 +48,6 @@ ENDED_JOBS_KEPT = 200
 END_WAIT_MS = 2_000
 """How long a fetch that found no process waits for the word on how the query ended."""
 
-_OfTask = (
-    TaskStateChanged
-    | TaskInitialized
-    | CheckpointAcknowledged
-    | CheckpointDeclined
-    | CheckpointCommitted
-    | InputsEnded
-    | LimitReached
-    | CheckpointRequested
-)
 _LOST = Failure("the result of the query was lost: the JobManager was restarted", "internal", False, "Run it again.")
 
 
@@ -84,16 +60,16 @@ class JobManager:
         self._records = JobRecords(store)
         self._thread = HelperThread("job-records")
         directory = settings.checkpoint_directory or str(Path(settings.data_directory) / CHECKPOINTS)
-        self._services = Services(self._records, CheckpointStore(Path(directory)), self, self._on_lost_leadership)
-        self._scheduler = slots.Scheduler()
         self._masters: dict[JobId, JobMaster] = {}
+        self._pool = SlotPool(self._masters)
+        self._services = Services(self._records, CheckpointStore(Path(directory)), self._pool, self._on_lost_leadership)
         self._ended: dict[JobId, JobStatus] = {}
         """Jobs that had ended before this JobManager started."""
-        self._slot_rss: dict[SlotId, int] = {}
         self._leadership_lost = asyncio.Event()
         self._endpoint = TaskManagerEndpoint(
-            self, store.leader_token, settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms
+            self._pool, store.leader_token, settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms
         )
+        self._pool.connect(self._endpoint)
 
     @classmethod
     async def start(cls, settings: JobManagerSettings) -> JobManager:
@@ -143,6 +119,7 @@ class JobManager:
         state = JobState.INITIALIZING
         record = JobRecord(job_id, graph.name, state, graph.is_query, now_ms, state_timestamps_ms={state.value: now_ms})
         await self._thread.run(self._records.create, record, graph)
+        self._forget_old_jobs()
         master = JobMaster(self._services, record, graph, parsed)
         self._masters[job_id] = master
         master.start()
@@ -197,75 +174,13 @@ class JobManager:
         states = Counter(status.state.value for status in await self.jobs())
         return ClusterOverview(
             task_managers=len(self._endpoint.task_managers),
-            slots_total=self._scheduler.slots_total,
-            slots_available=self._scheduler.slots_free,
+            slots_total=self._pool.slots_total,
+            slots_available=self._pool.slots_free,
             jobs_by_state=dict(states),
         )
 
     async def task_managers(self) -> list[TaskManagerStatus]:
-        found = []
-        for task_manager in self._endpoint.task_managers:
-            all_slots, free = self._scheduler.slots_of(task_manager.id)
-            found.append(
-                TaskManagerStatus(
-                    task_manager.id,
-                    task_manager.host,
-                    task_manager.pid,
-                    len(all_slots),
-                    free,
-                    task_manager.memory_bytes,
-                    task_manager.heard_at_wall_ms,
-                    tuple(slot.pid for slot in all_slots),
-                )
-            )
-        return found
-
-    # --------------------------------------------------------------------------------------- listener of the endpoint
-
-    def slot_added(self, slot: slots.SlotInfo) -> None:
-        self._schedule(slots.SlotAdded(slot))
-
-    def slot_removed(self, slot_id: SlotId, reason: str) -> None:
-        self._schedule(slots.SlotRemoved(slot_id), reason)
-
-    def slots_of(self, task_manager_id: TaskManagerId) -> list[slots.SlotInfo]:
-        return self._scheduler.slots_of(task_manager_id)[0]
-
-    def message_received(self, message: Message) -> None:
-        if isinstance(message, SlotReport):
-            self._slot_rss[message.slot_id] = message.rss_bytes
-            for metrics in message.tasks:
-                master = self._master_of(metrics.attempt)
-                if master is not None:
-                    master.report(metrics)
-        elif isinstance(message, _OfTask):
-            master = self._master_of(message.attempt)
-            if master is not None:
-                master.receive(message)
-
-    # ------------------------------------------------------------------------------------------ provider of the slots
-
-    def request_slots(self, job_id: JobId, group_sizes: dict[str, int]) -> None:
-        self._schedule(slots.SlotsRequested(job_id, group_sizes))
-
-    def release_slots(self, job_id: JobId) -> None:
-        self._schedule(slots.SlotsReleased(job_id))
-
-    def send(self, slot: slots.SlotInfo, message: ToSlot) -> None:
-        self._endpoint.send(slot, message)
-
-    def _schedule(self, event: slots.SchedulerEvent, reason: str = "") -> None:
-        for command in self._scheduler.handle(event):
-            match command:
-                case slots.GrantSlots(job_id=job_id, slots=granted):
-                    self._masters[job_id].post(core.SlotsGranted(granted))
-                case slots.ReportMissing(job_id=job_id, missing=missing):
-                    self._masters[job_id].post(core.SlotsShort(missing))
-                case slots.ReportSlotLost(job_id=job_id, slot_id=slot_id):
-                    self._masters[job_id].post(core.SlotGone(slot_id, reason))
-                case slots.EndSlot(slot=slot):
-                    self._slot_rss.pop(slot.slot_id, None)
-                    self._endpoint.send(slot, ReleaseSlot(slot.slot_id))
+        return [self._pool.status(task_manager) for task_manager in self._endpoint.task_managers]
 
     # --------------------------------------------------------------------------------------------------------- private
 
@@ -299,14 +214,17 @@ class JobManager:
             self._ended[record.job_id] = self._records.history(record.job_id) or _bare_status(record)
         return records
 
+    def _forget_old_jobs(self) -> None:
+        """Ended jobs keep no more than a place in the history."""
+        ended = [master for master in self._masters.values() if master.status().state.terminal]
+        for master in ended[:-ENDED_JOBS_KEPT]:
+            del self._masters[master.job_id]
+
     async def _end_unrecoverable(self, record: JobRecord, failure: Failure) -> None:
         now_ms = wall_clock_ms()
         ended = msgspec.structs.replace(record, state=JobState.FAILED, end_ms=now_ms, failure=failure)
         await self._thread.run(self._records.update, ended)
         self._ended[record.job_id] = _bare_status(ended)
-
-    def _master_of(self, attempt: AttemptId) -> JobMaster | None:
-        return self._masters.get(attempt.job_id)
 
     def _on_lost_leadership(self) -> None:
         _log.error("another JobManager has taken over, or this one cannot write any more")

@@ -95,6 +95,9 @@ class Scheduler:
     def slots_free(self) -> int:
         return len(self._free)
 
+    def knows(self, slot_id: SlotId) -> bool:
+        return slot_id in self._free or slot_id in self._used
+
     def slots_of(self, task_manager_id: TaskManagerId) -> tuple[list[SlotInfo], int]:
         """All slots of a TaskManager, and how many of them are free."""
         free = [slot for slot in self._free.values() if slot.task_manager_id == task_manager_id]
