@@ -83,7 +83,10 @@ _FAMILY_CHECKS: dict[Family, Callable[[DataType], bool]] = {
 def bind_call(name: str, arguments: tuple[Expression, ...], span: Span, text: str) -> Expression:
     """The call of the built-in function `name` (any case) with bound arguments."""
     upper = name.upper()
-    if upper in _UNIT_FUNCTIONS and len(arguments) == 1:
+    if upper in _UNIT_FUNCTIONS:
+        if len(arguments) != 1:
+            message = f"{upper} takes one argument, not {len(arguments)}"
+            raise SqlError(SqlState.UNDEFINED_FUNCTION, message, span=span)
         arguments = (text_literal(_UNIT_FUNCTIONS[upper]), *arguments)
         upper = "EXTRACT"
     rows = () if upper in _OPERATOR_NAMES | _SYNTAX_ONLY else registry.BY_NAME.get(upper, ())

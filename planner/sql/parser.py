@@ -187,7 +187,9 @@ class StatementParser(DdlParser):
 
     def _show(self, start: Token) -> st.Statement:
         self._expect_words("SHOW")
-        word = self._curr.text.upper() if self._curr.token_type is TokenType.VAR else ""
+        if self._curr.token_type is not TokenType.VAR:
+            raise self._unexpected("what to show", _SHOW_WORDS)
+        word = self._curr.text.upper()
         self._advance()
         match word:
             case "TABLES" | "VIEWS":
@@ -219,8 +221,7 @@ class StatementParser(DdlParser):
             case "MODULES" | "FULL" | "JARS" | "PARTITIONS" | "PROCEDURES" | "MODELS" | "MATERIALIZED":
                 raise self._refuse(f"SHOW {word}", self._token_span(self._prev))
             case _:
-                if word or self._prev is not start:
-                    self._retreat(self._index - 1)
+                self._retreat(self._index - 1)
                 raise self._unexpected("what to show", _SHOW_WORDS)
 
     def _show_object(self, word: str, start: Token) -> st.Statement:
