@@ -144,12 +144,15 @@ def channel_schema(schema: Schema, changelog: ChangelogMode) -> pa.Schema:
 
 
 def encode_batch(batch: Batch, schema: pa.Schema) -> pa.Buffer:
-    """One contiguous IPC message. Raises FrameError when the rows do not have the channel's schema."""
+    """One contiguous IPC message. Raises FrameError when the columns do not have the channel's types."""
     data = batch.data
     if batch.row_kinds is not None:
         data = pa.RecordBatch.from_arrays([*data.columns, batch.row_kinds], names=[*data.schema.names, _ROW_KINDS])
     if not data.schema.equals(schema):
-        raise FrameError(f"a batch of {data.schema} on a channel of {schema}")
+        if data.schema.types != schema.types:
+            raise FrameError(f"a batch of {data.schema} on a channel of {schema}")
+        # Names and the NOT NULL marks of columns are the channel's business, not the producer's.
+        data = pa.RecordBatch.from_arrays(data.columns, schema=schema)
     return data.serialize()
 
 

@@ -300,6 +300,13 @@ def test_row_kinds_cross_the_wire() -> None:
         encode_batch(rows(1), schema)
 
 
+def test_names_and_not_null_marks_are_the_channels() -> None:
+    strict = pa.RecordBatch.from_arrays(
+        [pa.array([1], pa.int64())], schema=pa.schema([pa.field("n", pa.int64(), False)])
+    )
+    assert decode_batch(encode_batch(Batch(strict), SCHEMA), SCHEMA).data.equals(rows(1).data)
+
+
 def test_foreign_headers_are_refused() -> None:
     with pytest.raises(FrameError):
         parse_header(b"\xff" * 17)
