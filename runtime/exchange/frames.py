@@ -18,6 +18,7 @@ import pyarrow as pa
 from planner.ir.operators import ChangelogMode, Schema
 from planner.ir.types import arrow_schema
 from runtime.elements import Batch, Control
+from runtime.exchange.partitioner import inserts
 from runtime.ids import AttemptId, JobId, SlotId
 
 DATA_PROTOCOL_VERSION = 1
@@ -143,11 +144,18 @@ def channel_schema(schema: Schema, changelog: ChangelogMode) -> pa.Schema:
     return columns.append(pa.field(_ROW_KINDS, pa.int8()))
 
 
+def _has_row_kinds(schema: pa.Schema) -> bool:
+    return bool(schema.names) and schema.names[-1] == _ROW_KINDS
+
+
 def encode_batch(batch: Batch, schema: pa.Schema) -> pa.Buffer:
     """One contiguous IPC message. Raises FrameError when the columns do not have the channel's types."""
     data = batch.data
-    if batch.row_kinds is not None:
-        data = pa.RecordBatch.from_arrays([*data.columns, batch.row_kinds], names=[*data.schema.names, _ROW_KINDS])
+    if _has_row_kinds(schema):
+        kinds = inserts(batch) if batch.row_kinds is None else batch.row_kinds
+        data = pa.RecordBatch.from_arrays([*data.columns, kinds], names=[*data.schema.names, _ROW_KINDS])
+    elif batch.row_kinds is not None:
+        raise FrameError("a batch with row kinds on a channel that carries inserts only")
     if not data.schema.equals(schema):
         if data.schema.types != schema.types:
             raise FrameError(f"a batch of {data.schema} on a channel of {schema}")
@@ -162,7 +170,7 @@ def decode_batch(body: pa.Buffer, schema: pa.Schema) -> Batch:
         data = pa.ipc.read_record_batch(body, schema)
     except (pa.ArrowInvalid, OSError) as error:
         raise FrameError(f"not a record batch: {error}") from error
-    if schema.names and schema.names[-1] == _ROW_KINDS:
+    if _has_row_kinds(schema):
         kinds = cast("pa.Int8Array", data.column(data.num_columns - 1))
         return Batch(data.select(data.schema.names[:-1]), kinds)
     return Batch(data)

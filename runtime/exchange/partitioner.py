@@ -91,9 +91,15 @@ def slice_batch(batch: Batch, start: int, row_count: int) -> Batch:
 
 
 def concat_batches(batches: list[Batch]) -> Batch:
-    """All rows in order. The batches have one schema; either all or none have row kinds."""
+    """All rows in order. The batches have one schema; those without row kinds are inserts."""
     if len(batches) == 1:
         return batches[0]
     data = pa.concat_batches([b.data for b in batches])  # type: ignore[attr-defined]
-    kinds = [b.row_kinds for b in batches if b.row_kinds is not None]
-    return Batch(data, pa.concat_arrays(kinds) if kinds else None)
+    if all(b.row_kinds is None for b in batches):
+        return Batch(data)
+    return Batch(data, pa.concat_arrays([b.row_kinds if b.row_kinds is not None else inserts(b) for b in batches]))
+
+
+def inserts(batch: Batch) -> pa.Int8Array:
+    """The row kinds of a batch that has none: every row is an insert."""
+    return pa.array(np.zeros(batch.row_count, np.int8))

@@ -57,3 +57,6 @@ def test_concat_keeps_rows_and_kinds() -> None:
     assert joined.row_count == 20
     assert joined.row_kinds is not None
     assert len(joined.row_kinds) == 20
+    mixed = concat_batches([numbered(2), numbered(2, kinds=True)])
+    assert mixed.row_kinds is not None
+    assert mixed.row_kinds.to_pylist() == [0, 0, 0, 1]

@@ -296,8 +296,13 @@ def test_row_kinds_cross_the_wire() -> None:
     assert back.data.equals(batch.data)
     assert back.row_kinds is not None
     assert back.row_kinds.to_pylist() == [1, 2]
+    back = decode_batch(encode_batch(rows(1, 2), schema), schema)
+    assert back.row_kinds is not None
+    assert back.row_kinds.to_pylist() == [0, 0]
+    with pytest.raises(FrameError, match="inserts only"):
+        encode_batch(batch, SCHEMA)
     with pytest.raises(FrameError, match="on a channel of"):
-        encode_batch(rows(1), schema)
+        encode_batch(rows(1), pa.schema([pa.field("c0", pa.string())]))
 
 
 def test_names_and_not_null_marks_are_the_channels() -> None:
