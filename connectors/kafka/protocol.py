@@ -63,7 +63,7 @@ def plan_recovery(state: OwnerState, marker: Marker | None) -> Recovery:
     """Which pending epochs of an owner must be committed, given its marker. Raises MarkerLost or Fork."""
     pending = sorted(state.pending, key=lambda each: each.checkpoint_id)
     if marker is None:
-        if state.floor > 0 or pending:
+        if state.floor > 0 or pending or state.marker_expected:
             raise MarkerLost(
                 f"the commit marker of sink subtask {state.owner} is missing, but "
                 + (

@@ -50,7 +50,10 @@ def test_a_partly_committed_epoch_goes_on_where_it_stopped() -> None:
     assert plan_recovery(state(epoch(5)), marker(5, upto=10)) == Recovery()
 
 
-@pytest.mark.parametrize("lost", [state(floor=1), state(epoch(1)), state(epoch(2), floor=1)])
+@pytest.mark.parametrize(
+    "lost",
+    [state(floor=1), state(epoch(1)), state(epoch(2), floor=1), OwnerState(0, marker_expected=True)],
+)
 def test_a_missing_marker_fails_closed(lost: OwnerState) -> None:
     with pytest.raises(MarkerLost, match="missing"):
         plan_recovery(lost, None)
