@@ -72,7 +72,7 @@ def resolve(name: st.Name, catalog: Catalog) -> ObjectPath:
 
 def bind_table(statement: st.CreateTable, catalog: Catalog, settings: Mapping[str, str]) -> TableEntry:
     """The definition to store for a CREATE TABLE; does not look whether the name is taken."""
-    return _locating(statement, lambda: bind_create_table(statement))
+    return _locating(statement, lambda: bind_create_table(statement, catalog))
 
 
 def bind_view(statement: st.CreateView, catalog: Catalog, settings: Mapping[str, str]) -> ViewEntry:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from planner.analysis.coercion import cast_to
 from planner.analysis.data_types import bind_type
 from planner.analysis.expressions import ExpressionBinder
+from planner.analysis.like import Inherited, inherited, moved_computed, moved_watermark, with_type
 from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.analysis.type_rules import plain
 from planner.catalog import (
+    Catalog,
     ComputedColumn,
     MetadataColumn,
     PhysicalColumn,
@@ -24,38 +28,95 @@ from planner.sql.nodes import TypeNode
 ROWTIME_PRECISION = 3
 
 
-def bind_create_table(statement: st.CreateTable) -> TableEntry:
+def bind_create_table(statement: st.CreateTable, catalog: Catalog) -> TableEntry:
     """The table's definition. Connector and options are checked where the table is used."""
-    if statement.like is not None:
-        raise not_supported("CREATE TABLE … LIKE", statement.like.span)
-    if not statement.columns:
+    base = inherited(statement.like, catalog)
+    if not statement.columns and not base.columns:
         raise SqlError(SqlState.INVALID_DEFINITION, "the table has no columns", span=statement.name.span)
-    _check_unique(statement.columns)
+    _check_unique(statement.columns, {c.name for c in base.columns})
+    _check_overwriting(statement, base)
     key_names = frozenset(statement.primary_key.columns) if statement.primary_key is not None else frozenset()
-    declared = {c.name: _declared(c, key_names) for c in statement.columns if not _is_computed(c)}
-    source_row = [c for c in declared.values() if isinstance(c, PhysicalColumn)]
-    metadata = [c for c in declared.values() if isinstance(c, MetadataColumn)]
-    scope = _scope([(c.name, c.type) for c in source_row] + [(c.name, c.type) for c in metadata])
+    declared = [_not_null_key(c, key_names) for c in base.columns if not isinstance(c, ComputedColumn)]
+    declared += [_declared(c, key_names) for c in statement.columns if not _is_computed(c)]
+    source_row = [c for c in declared if isinstance(c, PhysicalColumn)]
+    metadata = [c for c in declared if isinstance(c, MetadataColumn)]
+    named = [(c.name, c.type) for c in source_row] + [(c.name, c.type) for c in metadata]
+    columns = _all_columns(statement, base, {c.name: c for c in declared}, named)
+    watermark = None
+    if statement.watermark is not None:
+        columns = [_unmarked(c) for c in columns]
+        columns, watermark = _watermark(statement.watermark, columns, statement)
+    elif base.watermark is not None and base.source is not None and statement.like is not None:
+        positions = {c.name: i for i, c in enumerate(columns)}
+        watermark = moved_watermark(base.watermark, base.source, positions, statement.like.span)
+    primary_key = _primary_key(statement.primary_key, columns) or base.primary_key
+    options = {**base.options, **{item.key: item.value for item in statement.options}}
+    return TableEntry(tuple(columns), options, watermark, primary_key, statement.comment)
+
+
+def _all_columns(
+    statement: st.CreateTable,
+    base: Inherited,
+    declared: dict[str, PhysicalColumn | MetadataColumn],
+    source_row: list[tuple[str, DataType]],
+) -> list[TableColumn]:
+    """The source's columns, then the statement's, each in its order."""
+    scope = _scope([(name, plain(type_)) for name, type_ in source_row])
+    positions = {name: i for i, (name, _) in enumerate(source_row)}
     columns: list[TableColumn] = []
+    for inherited_column in base.columns:
+        if isinstance(inherited_column, ComputedColumn):
+            assert base.source is not None
+            assert statement.like is not None
+            span = statement.like.span
+            columns.append(moved_computed(inherited_column, base.source, positions, span))
+        else:
+            columns.append(declared[inherited_column.name])
     for column in statement.columns:
         if isinstance(column, st.ComputedColumnSyntax):
             columns.append(_computed(column, scope, statement))
         else:
             columns.append(declared[column.name])
-    watermark = None
-    if statement.watermark is not None:
-        columns, watermark = _watermark(statement.watermark, columns, statement)
-    primary_key = _primary_key(statement.primary_key, columns)
-    options = {item.key: item.value for item in statement.options}
-    return TableEntry(tuple(columns), options, watermark, primary_key, statement.comment)
+    return columns
+
+
+def _check_overwriting(statement: st.CreateTable, base: Inherited) -> None:
+    """What LIKE brings may be given again only under OVERWRITING."""
+    if statement.like is None:
+        return
+    if base.primary_key is not None and statement.primary_key is not None:
+        message = "the table LIKE copies has a primary key already"
+        hint = "Add EXCLUDING CONSTRAINTS."
+        raise SqlError(SqlState.INVALID_DEFINITION, message, span=statement.primary_key.span, hint=hint)
+    if base.watermark is not None and statement.watermark is not None and "WATERMARKS" not in base.overwrites:
+        message = "the table LIKE copies has a watermark already"
+        hint = "Add OVERWRITING WATERMARKS."
+        raise SqlError(SqlState.INVALID_DEFINITION, message, span=statement.watermark.span, hint=hint)
+    twice = [item for item in statement.options if item.key in base.options]
+    if twice and "OPTIONS" not in base.overwrites:
+        message = f"the table LIKE copies has the option '{twice[0].key}' already"
+        hint = "Add OVERWRITING OPTIONS."
+        raise SqlError(SqlState.INVALID_DEFINITION, message, span=twice[0].span, hint=hint)
+
+
+def _not_null_key(
+    column: PhysicalColumn | MetadataColumn, key_names: frozenset[str]
+) -> PhysicalColumn | MetadataColumn:
+    if isinstance(column, PhysicalColumn) and column.name in key_names:
+        return msgspec.structs.replace(column, type=column.type.with_nullable(False))
+    return column
+
+
+def _unmarked(column: TableColumn) -> TableColumn:
+    return with_type(column, column.type.with_time_attribute(None)) if column.type.is_rowtime else column
 
 
 def _is_computed(column: st.ColumnSyntax) -> bool:
     return isinstance(column, st.ComputedColumnSyntax)
 
 
-def _check_unique(columns: tuple[st.ColumnSyntax, ...]) -> None:
-    seen: set[str] = set()
+def _check_unique(columns: tuple[st.ColumnSyntax, ...], inherited_names: set[str]) -> None:
+    seen = set(inherited_names)
     for column in columns:
         if column.name in seen:
             message = f"the column `{column.name}` is declared twice"
@@ -134,18 +195,8 @@ def _watermark(
     wanted = DataType(expression.type.root, precision=ROWTIME_PRECISION)
     expression = cast_to(expression, wanted, syntax.expression.text)
     marked = list(columns)
-    marked[index] = _with_type(columns[index], type_.with_time_attribute(TimeAttribute.ROWTIME))
+    marked[index] = with_type(columns[index], type_.with_time_attribute(TimeAttribute.ROWTIME))
     return marked, Watermark(name, expression, syntax.expression.text)
-
-
-def _with_type(column: TableColumn, type_: DataType) -> TableColumn:
-    match column:
-        case PhysicalColumn(name=name, comment=comment):
-            return PhysicalColumn(name, type_, comment)
-        case ComputedColumn(name=name, expression=expression, text=text, comment=comment):
-            return ComputedColumn(name, type_, expression, text, comment)
-        case MetadataColumn(name=name, key=key, is_virtual=is_virtual, comment=comment):
-            return MetadataColumn(name, type_, key, is_virtual, comment)
 
 
 def _primary_key(syntax: st.PrimaryKeySyntax | None, columns: list[TableColumn]) -> PrimaryKey | None:

@@ -114,3 +114,48 @@ def test_options_of_a_hint_win_and_stay_out_of_the_definition(script: Script) ->
     source = job.job_graph.vertices[0].operators[0]
     assert source.table.options["topic"] == "other"  # type: ignore[union-attr]
     assert table(script).options["topic"] == "it's"
+
+
+def test_like_copies_what_is_not_excluded(script: Script) -> None:
+    script.run("CREATE TABLE copy (extra INT, more AS extra + id) WITH ('topic' = 'c', 'format' = 'json') LIKE orders")
+    entry = script.catalog.entries[ObjectPath("default_catalog", "default_database", "copy")]
+    assert isinstance(entry, TableEntry)
+    base = table(script)
+    assert [c.name for c in entry.columns] == [*[c.name for c in base.columns], "extra", "more"]
+    assert entry.options == {"connector": "kafka", "topic": "c", "format": "json"}
+    assert entry.primary_key == base.primary_key
+    assert entry.watermark == base.watermark
+    job = script.job("SELECT doubled, `offset`, more FROM TUMBLE(TABLE copy, DESCRIPTOR(ts), INTERVAL '1' SECOND)")
+    assert job.result is not None
+    assert [t.sql() for t in job.result.types] == ["DECIMAL(21, 2)", "BIGINT", "BIGINT"]
+
+
+def test_like_with_exclusions_and_another_watermark(script: Script) -> None:
+    script.run(
+        """CREATE TABLE copy (WATERMARK FOR ts AS ts) WITH ('connector' = 'print')
+        LIKE orders (EXCLUDING ALL INCLUDING GENERATED OVERWRITING WATERMARKS)"""
+    )
+    entry = script.catalog.entries[ObjectPath("default_catalog", "default_database", "copy")]
+    assert isinstance(entry, TableEntry)
+    assert [c.name for c in entry.columns] == ["id", "amount", "ts", "doubled", "proc"]
+    assert entry.options == {"connector": "print"}
+    assert entry.primary_key is None
+    assert entry.watermark is not None
+    assert entry.watermark.text == "ts"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("CREATE TABLE c (amount INT) LIKE orders", "declared twice"),
+        ("CREATE TABLE c (PRIMARY KEY (id) NOT ENFORCED) LIKE orders", "has a primary key already"),
+        ("CREATE TABLE c (WATERMARK FOR ts AS ts) LIKE orders", "has a watermark already"),
+        ("CREATE TABLE c WITH ('topic' = 'x') LIKE orders (INCLUDING OPTIONS)", "has the option 'topic' already"),
+        ("CREATE TABLE c LIKE orderz", "no table or view"),
+        ("CREATE TABLE c LIKE v", "is a view"),
+    ],
+)
+def test_like_is_refused(script: Script, ddl: str, message: str) -> None:
+    script.run("CREATE VIEW v AS SELECT id FROM orders")
+    with pytest.raises(Exception, match=message):
+        script.run(ddl)

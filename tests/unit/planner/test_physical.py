@@ -166,7 +166,8 @@ def test_uids_survive_edits_that_change_nothing_of_the_state() -> None:
     edited = graph_of(
         """-- a comment
         INSERT INTO out_t SELECT a.kk, a.window_start, COUNT(*) AS many FROM (
-          SELECT k AS kk, window_start, window_end, v FROM TABLE(TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+          SELECT k AS kk, window_start, window_end, v
+          FROM TABLE(TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECOND))
         ) AS a WHERE a.v > 3 GROUP BY window_end, a.kk, window_start"""
     )
 
