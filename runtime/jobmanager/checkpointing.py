@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import assert_never
 
 import msgspec
@@ -50,6 +51,16 @@ class CheckpointHistory:
         self.failed = 0
         self.latest = CheckpointSummary()
 
+    def restored(self, pointer: CheckpointPointer, manifest: CheckpointManifest, directory: Path) -> None:
+        """A generation starts from this checkpoint: what an earlier JobManager completed is known from it."""
+        if self.latest.latest_completed_id < manifest.checkpoint_id:
+            self.latest = CheckpointSummary(
+                latest_completed_id=manifest.checkpoint_id,
+                latest_bytes=manifest.state_bytes,
+                latest_path=str(directory / pointer.path),
+            )
+        self.latest = msgspec.structs.replace(self.latest, restored_id=manifest.checkpoint_id)
+
     def summary(self, in_progress: int) -> CheckpointSummary:
         return msgspec.structs.replace(
             self.latest,
@@ -87,6 +98,8 @@ class Checkpointing:
         manifest = generation.restored.manifest
         self._verified = {segment.path for segment in manifest.segments} if manifest is not None else set()
         self._retained = [manifest] if manifest is not None else []
+        if manifest is not None and self._pointer is not None:
+            history.restored(self._pointer, manifest, services.store.job_directory(manifest.job_id))
         self._background: set[asyncio.Task[None]] = set()
         checkpoint = settings.checkpoint
         if generation.graph.is_query:

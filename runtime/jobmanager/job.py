@@ -40,8 +40,8 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 """Legal moves. SUSPENDED is of this JobManager only: the next one starts the job again."""
 
-CANCELLATION_TIMEOUT_MS = 30_000
-"""Tasks that have not ended by then lose their slot process."""
+CANCELLATION_TIMEOUT_MS = 45_000
+"""A TaskManager ends slots whose tasks do not end; this is for one that does not answer either."""
 
 LOST_RESULT = Failure("the result of the query is lost: its slot ended before the rows were fetched", "internal", False)
 

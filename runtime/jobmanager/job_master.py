@@ -11,6 +11,7 @@ from typing import assert_never
 
 import msgspec
 
+from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
 from runtime.api import JobState, JobStatus, StaleLeaderError, VertexStatus
 from runtime.checkpoint import coordinator as checkpoints
@@ -31,7 +32,7 @@ from runtime.jobmanager.preparation import (
 from runtime.jobmanager.query_result import QueryResult
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.split_assigner import SplitAssigner
-from runtime.metadata.jobs import JobRecord
+from runtime.metadata.jobs import JobRecord, NamespaceTakenError
 from runtime.protocol import messages
 from runtime.protocol.messages import Failure, Message, TaskMetrics, TaskState
 from runtime.taskmanager.failures import failure_of
@@ -205,7 +206,7 @@ class JobMaster:
             case core.RecordState():
                 await self._record_state(command)
             case core.PrepareGeneration():
-                self._spawn(self._prepare())
+                await self._begin_generation()
             case core.RequestSlots(group_sizes=sizes):
                 self._services.slots.request_slots(self.job_id, sizes)
             case core.DeployTasks():
@@ -270,10 +271,18 @@ class JobMaster:
 
     # -------------------------------------------------------------------------------------------------- a generation
 
+    async def _begin_generation(self) -> None:
+        """The record changes here, in the actor, so that no other change of it can be lost; the rest runs beside."""
+        try:
+            self.record = await self._durable.run(begin_generation, self._services.records, self.record, self.graph)
+        except (ConnectorError, NamespaceTakenError) as error:
+            self.post(core.PreparationFailed(failure_of(error)))
+        else:
+            self._spawn(self._prepare())
+
     async def _prepare(self) -> None:
         records, store = self._services.records, self._services.store
         try:
-            self.record = await self._durable.run(begin_generation, records, self.record, self.graph)
             restored = await self._durable.run(restore, records, store, self.record, self.graph)
             splits = await self._outside_thread.run(self._outside.prepare, self.record, restored)
         except StaleLeaderError:

@@ -21,6 +21,7 @@ from runtime.ids import SlotId, TaskManagerId
 from runtime.protocol.connection import ConnectionClosedError, MessageStream
 from runtime.protocol.messages import (
     PROTOCOL_VERSION,
+    CancelTasks,
     DeployTasks,
     Heartbeat,
     Message,
@@ -144,6 +145,13 @@ class TaskManager:
             for slot in list(self._slots.values()):
                 slot.ping(timeout_ms)
 
+    async def _end_uncancelled(self, slot: SlotProcess) -> None:
+        """Cancelled tasks end and the slot is released; a task that hangs in a native call ends with its process."""
+        timeout_ms = self._settings.cancellation_timeout_ms
+        await asyncio.sleep(timeout_ms / 1000)
+        if slot.slot_id in self._slots and not slot.ending:
+            slot.kill(f"its tasks did not end within {timeout_ms} ms")
+
     def _end_busy_slots(self, reason: str) -> None:
         for slot in self._slots.values():
             if slot.busy and not slot.ending:
@@ -229,6 +237,8 @@ class TaskManager:
                 if slot is not None:
                     slot.busy = slot.busy or isinstance(message, DeployTasks)
                     slot.send(message)
+                    if isinstance(message, CancelTasks):
+                        self._spawn(self._end_uncancelled(slot))
             case _:
                 _log.warning("unexpected %s from the JobManager", type(message).__name__)
 

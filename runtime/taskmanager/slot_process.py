@@ -69,7 +69,8 @@ class SlotProcess:
         lifeline = Lifeline()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "runtime.taskmanager.slot"),
+                # -P: a folder called like one of our packages in the current directory must not be found first.
+                *(sys.executable, "-P", "-m", "runtime.taskmanager.slot"),
                 *("--control-fd", str(theirs.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
                 *("--host", host, "--slot-id", slot_id),
                 *("--managed-bytes", str(managed_bytes)),

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from planner.ir.job_graph import EdgeKind, JobGraph
-from runtime.api import JobFailedError, JobState, ResultLostError, SubmissionRefusedError, UnknownJobError
+from runtime.api import (
+    CheckpointSummary,
+    JobFailedError,
+    JobState,
+    ResultLostError,
+    SubmissionRefusedError,
+    UnknownJobError,
+)
 from runtime.ids import JobId
 from tests.support import graphs
 from tests.support.runtime_cluster import RuntimeCluster, finished
@@ -120,9 +127,7 @@ def test_a_job_survives_the_death_of_a_worker(tmp_path: Path, victim: str) -> No
             if victim == "task manager":
                 await cluster.until(job_id, "slots missing", lambda s: s.slots_missing == 1)
                 cluster.add_task_manager()
-            await cluster.until(job_id, "a later checkpoint", lambda s: s.checkpoints.restored_id > 0)
-            status = await cluster.job_manager.status(job_id)
-            assert status.checkpoints.latest_completed_id > status.checkpoints.restored_id
+            status = await cluster.until(job_id, "a later checkpoint", lambda s: _beyond_restored(s.checkpoints))
             assert status.generation == status.restarts + 1
             await cluster.job_manager.cancel(job_id)
             assert (await cluster.job_manager.wait(job_id, 20_000)).state is JobState.CANCELED
@@ -143,7 +148,7 @@ def test_jobs_go_on_after_a_restart_of_the_job_manager(tmp_path: Path) -> None:
             )
             await checkpointed(cluster, job_id, 2)
             await cluster.restart_job_manager()
-            status = await cluster.until(job_id, "a later checkpoint", lambda s: s.checkpoints.restored_id > 0)
+            status = await cluster.until(job_id, "a later checkpoint", lambda s: _beyond_restored(s.checkpoints))
             assert (status.generation, status.restarts) == (2, 0)
             old = await cluster.job_manager.status(ended)
             assert old.state is JobState.FINISHED
@@ -227,6 +232,10 @@ def test_a_failing_query_reports_its_failure(tmp_path: Path) -> None:
                 await cluster.rows(job_id)
 
     run(story())
+
+
+def _beyond_restored(summary: CheckpointSummary) -> bool:
+    return 0 < summary.restored_id < summary.latest_completed_id
 
 
 def _alive(pid: int) -> bool:
