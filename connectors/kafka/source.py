@@ -25,6 +25,7 @@ from connectors.api import (
     SplitBatch,
     SplitState,
 )
+from connectors.arrow import rows_without_columns
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import Settings, consumer, failed, kafka_error
 from connectors.kafka.metadata import metadata_array
@@ -65,9 +66,11 @@ class _Slot:
 
 
 class _Run(NamedTuple):
-    """Messages of one poll that become rows, sorted by slot (stable), with their arrays."""
+    """The messages of one poll that become rows, sorted by slot (stable): row i of the arrays and `values` is
+    `messages[order[i]]`. The messages themselves stay where they are: most columns never look at them again."""
 
     messages: list[Message]
+    order: npt.NDArray[np.int64]
     values: list[bytes]
     offsets: Int64Array
     slots: npt.NDArray[np.int64]
@@ -287,11 +290,10 @@ class PartitionReader:
         order = np.flatnonzero(wanted)
         if count > 1 and (np.diff(slots) < 0).any():
             order = order[np.argsort(slots[order], kind="stable")]
-        if len(order) < count or (order != np.arange(count)).any():
-            messages = [messages[i] for i in order]
-            values = [values[i] for i in order]
+        if len(order) < count or (np.diff(order) < 0).any():
+            values = [values[i] for i in order.tolist()]
             offsets, slots = offsets[order], slots[order]
-        return _Run(messages, values, offsets, slots)  # type: ignore[arg-type]
+        return _Run(messages, order, values, offsets, slots)  # type: ignore[arg-type]
 
     def _slot_numbers(self, messages: list[Message]) -> npt.NDArray[np.int64]:
         """Per message its slot, -1 for a partition that is no longer read."""
@@ -305,7 +307,7 @@ class PartitionReader:
         return np.fromiter((self._index.get(_place(m), -1) for m in messages), np.int64, len(messages))
 
     def _batches(self, run: _Run) -> dict[int, SplitBatch]:
-        count = len(run.messages)
+        count = len(run.order)
         if count == 0:
             return {}
         stamp = run.messages[-1].timestamp()[1]
@@ -369,15 +371,15 @@ class _Rows:
         kept: Int64Array | None = None
         value: pa.RecordBatch | None = None
         if self._value is not None:
-            decoded = self._value.decode(_joined(run.values, _describer(run.messages, run.offsets, "value")))
+            decoded = self._value.decode(_joined(run.values, _describer(run, run.order, "value")))
             value, kept = decoded.batch, decoded.kept
         key: pa.RecordBatch | None = None
         if self._key is not None:
             key, key_kept = self._key_rows(run)
             value, key, kept = _both(value, kept, key, key_kept)
-        messages, offsets = run.messages, run.offsets
+        offsets, messages = run.offsets, self._messages(run, kept)
         if kept is not None:
-            messages, offsets = [messages[i] for i in kept], offsets[kept]
+            offsets = offsets[kept]
         arrays: list[pa.Array[Any]] = []
         for index in self._context.scan_columns:
             of_value, column = self._place_of[index]
@@ -386,16 +388,25 @@ class _Rows:
             arrays.append(batch.column(column))
         for field in self._context.metadata_columns:
             arrays.append(metadata_array(field, messages, offsets, self._context.local_time_zone))
+        if not arrays:
+            return rows_without_columns(len(run.order) if kept is None else len(kept)), kept
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), kept
+
+    def _messages(self, run: _Run, kept: Int64Array | None) -> list[Message]:
+        """The rows' messages, if a metadata column needs more of them than their offsets."""
+        if all(field.key == "offset" for field in self._context.metadata_columns):
+            return []
+        order = run.order if kept is None else run.order[kept]
+        return [run.messages[i] for i in order.tolist()]
 
     def _key_rows(self, run: _Run) -> tuple[pa.RecordBatch, Int64Array | None]:
         """Key columns per message; a record without a key has NULLs. Second: messages whose key was not skipped."""
         assert self._key is not None
-        keys = [message.key() for message in run.messages]
+        keys = [run.messages[i].key() for i in run.order.tolist()]
         present = np.flatnonzero([key is not None for key in keys])
         row_of = np.full(len(keys), -1, np.int64)
         joined = [key for key in keys if key is not None]
-        described = _describer([run.messages[i] for i in present], run.offsets[present], "key")
+        described = _describer(run, run.order[present], "key")
         decoded = self._key.decode(_joined(joined, described))
         kept = present if decoded.kept is None else present[decoded.kept]
         row_of[kept] = np.arange(len(kept))
@@ -438,11 +449,12 @@ def _joined(values: list[bytes], describe: Callable[[int], str]) -> Messages:
     return Messages(memoryview(data), offsets, describe)
 
 
-def _describer(messages: Sequence[Message], offsets: Int64Array, part: str) -> Callable[[int], str]:
+def _describer(run: _Run, order: npt.NDArray[np.int64], part: str) -> Callable[[int], str]:
     suffix = "" if part == "value" else f" ({part})"
 
     def describe(index: int) -> str:
-        topic, partition = _place(messages[index])
-        return f"topic {topic}, partition {partition}, offset {offsets[index]}{suffix}"
+        message = run.messages[int(order[index])]
+        topic, partition = _place(message)
+        return f"topic {topic}, partition {partition}, offset {message.offset()}{suffix}"
 
     return describe

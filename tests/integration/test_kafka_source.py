@@ -334,6 +334,16 @@ def test_metadata_columns(kafka: str) -> None:
     assert dict(got_headers) == {"a": b"2", "b": None}  # type: ignore[call-overload]
 
 
+def test_rows_are_counted_when_no_column_is_read(kafka: str) -> None:
+    topic = filled(kafka, partitions=2)
+    table = source(kafka, topic, scan__bounded__mode="latest-offset")
+    count = 0
+    with reading(table, discovered(table), context(())) as reader:
+        while not all(state.done for state in reader.snapshot()):
+            count += sum(piece.batch.num_rows for piece in reader.poll(100))
+    assert count == 20
+
+
 def test_records_without_a_value_are_skipped_and_counted(kafka: str) -> None:
     topic = unique_name("source")
     create_topic(kafka, topic)
