@@ -314,16 +314,20 @@ class JobMaster:
 
     async def _start_tasks(self, markers: dict[str, dict[int, int]]) -> None:
         """All tasks are initialized. A marker above the restored checkpoint means that output beyond it is already
-        visible: going on would repeat it."""
-        assert self._prepared is not None
-        generation = self._generation
+        visible: going on would repeat it. Markers that earlier jobs left under the same namespace do not count, but
+        ids begin above them."""
+        generation, prepared = self._generation, self._prepared
         assert generation is not None
+        assert prepared is not None
         restored_id = generation.restored.plan.checkpoint_id
         highest = max((m for owners in markers.values() for m in owners.values()), default=0)
-        if highest > restored_id:
+        records = self._services.records
+        if self.record.marker_floor is None:
+            self.record = msgspec.structs.replace(self.record, marker_floor=highest)
+            await self._durable.run(records.update, self.record)
+        if highest > max(restored_id, self.record.marker_floor or 0):
             self.post(core.GenerationFailed(_marker_ahead(highest, restored_id)))
             return
-        records = self._services.records
         next_id = max(await self._durable.run(records.next_checkpoint_id, self.job_id), restored_id + 1, highest + 1)
         await self._durable.run(records.set_next_checkpoint_id, self.job_id, next_id)
         number = self.record.generation
@@ -340,7 +344,7 @@ class JobMaster:
         self._splits = SplitAssigner(
             self._services.slots,
             generation.execution,
-            self._prepared[1],
+            prepared[1],
             self._outside,
             self._outside_thread,
             fail=lambda failure: self.post(core.GenerationFailed(failure)),

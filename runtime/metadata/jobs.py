@@ -48,7 +48,8 @@ class PointerConflictError(Exception):
 
 class JobRecord(msgspec.Struct, frozen=True):
     """`namespaces`: sink uid → namespace. `owner_counts`: sink uid → largest parallelism ever started (durable before
-    a start, so that ids of a larger attempt that failed are still fenced). Times are epoch ms."""
+    a start, so that ids of a larger attempt that failed are still fenced). `marker_floor`: the highest marker found at
+    the first start, left by earlier jobs under the same namespace (None before that). Times are epoch ms."""
 
     job_id: JobId
     name: str
@@ -61,6 +62,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     end_ms: int = -1
     namespaces: dict[str, str] = {}
     owner_counts: dict[str, int] = {}
+    marker_floor: int | None = None
     failure: Failure | None = None
 
 

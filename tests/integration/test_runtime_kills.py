@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from planner.ir import codec
@@ -22,7 +24,7 @@ from planner.ir.job_graph import EdgeKind, JobGraph
 from runtime.api import JobState, JobStatus
 from tests.support import graphs
 from tests.support.job_manager_process import read_status
-from tests.support.runtime_cluster import ROOT, TaskManagerProcess
+from tests.support.runtime_cluster import ROOT, RuntimeCluster, TaskManagerProcess, finished
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
 ROWS = 30_000
@@ -141,7 +143,39 @@ def test_every_number_arrives_once_whatever_is_killed(kafka: str, tmp_path: Path
     found = Counter(json.loads(record.value or b"null")["n"] for record in read_topic(kafka, topic))
     assert {n: count for n, count in found.items() if count != 1} == {}
     assert sorted(found) == list(range(ROWS))
-    assert [name for name in open_transactions(kafka) if topic in str(name)] == []
+    assert open_transactions(kafka, topic) == []
+
+
+def small(bootstrap_servers: str, topic: str, bounded: bool = True) -> JobGraph:
+    graph = pipeline(bootstrap_servers, topic)
+    source = graphs.generator(rows=100 if bounded else None, rows_per_second=1_000)
+    vertices = (graphs.vertex(0, source), msgspec.structs.replace(graph.vertices[1], parallelism=1))
+    return msgspec.structs.replace(graph, vertices=vertices, bounded=bounded)
+
+
+def test_a_namespace_serves_one_live_job_and_then_the_next(kafka: str, tmp_path: Path) -> None:
+    """The markers that the first job left are above the second one's checkpoint ids; that is no doubled output."""
+    topic = unique_name("prefix")
+    create_topic(kafka, topic)
+
+    async def story() -> None:
+        async with RuntimeCluster(tmp_path, slots=2) as cluster:
+            jobs = cluster.job_manager
+            first = await jobs.submit(small(kafka, topic, bounded=False))
+            await cluster.until(first, "a checkpoint", lambda s: s.checkpoints.completed >= 2)
+            second = await jobs.submit(small(kafka, topic))
+            status = await jobs.wait(second, 30_000)
+            assert status.state is JobState.FAILED
+            assert status.failure is not None
+            assert first in status.failure.message
+            await jobs.cancel(first)
+            assert (await jobs.wait(first, 30_000)).state is JobState.CANCELED
+            assert open_transactions(kafka, topic) == []
+            before = len(read_topic(kafka, topic))
+            await finished(cluster, await jobs.submit(small(kafka, topic)))
+            assert len(read_topic(kafka, topic)) == before + 100
+
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def _children(pid: int) -> list[int]:
