@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from connectors.arrow import Array, list_offsets, pc, text_buffers
@@ -130,6 +129,8 @@ def _small_integers(array: Array, t: DataType, target: pa.DataType) -> Array:
 
 
 def _from_base64(array: Array) -> Array:
+    import polars as pl  # Half a second of CPU to load: only for those who have BYTES.
+
     try:
         decoded = pl.Series(pl.from_arrow(array)).str.decode("base64", strict=True)
     except pl.exceptions.ComputeError as problem:
