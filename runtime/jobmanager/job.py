@@ -11,6 +11,7 @@ FINISHED, CANCELED or FAILED only after its transactional ids are fenced.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import assert_never
 
 import msgspec
@@ -30,7 +31,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.INITIALIZING: frozenset({JobState.CREATED, JobState.RESTARTING}) | _ABORTS,
     JobState.CREATED: frozenset({JobState.RUNNING, JobState.RESTARTING}) | _ABORTS,
     JobState.RUNNING: frozenset({JobState.FINISHED, JobState.RESTARTING}) | _ABORTS,
-    JobState.RESTARTING: frozenset({JobState.CREATED}) | _ABORTS,
+    JobState.RESTARTING: frozenset({JobState.CREATED, JobState.RESTARTING}) | _ABORTS,
     JobState.FAILING: frozenset({JobState.FAILED}),
     JobState.CANCELLING: frozenset({JobState.CANCELED}),
     JobState.SUSPENDED: frozenset(),
@@ -42,6 +43,9 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 CANCELLATION_TIMEOUT_MS = 45_000
 """A TaskManager ends slots whose tasks do not end; this is for one that does not answer either."""
+
+HISTORY_LENGTH = 20
+"""States an illegal transition is reported with."""
 
 LOST_RESULT = Failure("the result of the query is lost: its slot ended before the rows were fetched", "internal", False)
 
@@ -211,7 +215,7 @@ class JobCore:
         self.restarts = 0
         self.failure: Failure | None = None
         self._failover = Failover(restart, seed=int(job_id[:8], 16))
-        self._history = [JobState.INITIALIZING]
+        self._history = deque([JobState.INITIALIZING], maxlen=HISTORY_LENGTH)
         self._markers: dict[str, dict[int, int]] = {}
         self._recovered: set[AttemptId] = set()
         self._limit_reached = False
@@ -377,8 +381,7 @@ class JobCore:
             return [*self._move(JobState.FAILING, failure), ReleaseSlots(), *self._fence(JobState.FAILED)]
         self.restarts += 1
         self._restart_at_ms = now_ms + delay_ms
-        move = self._move(JobState.RESTARTING, failure) if self.state is not JobState.RESTARTING else []
-        return [*move, ReleaseSlots()]
+        return [*self._move(JobState.RESTARTING, failure), ReleaseSlots()]
 
     def _on_ticked(self, now_ms: int) -> list[JobCommand]:
         deadline_ms = self.deadline_ms

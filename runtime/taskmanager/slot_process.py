@@ -23,7 +23,9 @@ EXIT_GRACE_S = 1.0
 _ENVIRONMENT = {
     # Two arenas instead of eight per core: threads that hand buffers to each other would spread them over all.
     "MALLOC_ARENA_MAX": "2",
-    "MALLOC_TRIM_THRESHOLD_": "134217728",
+    # Batch buffers stay on the heap. One fixed threshold switches off glibc's moving one, so both are set.
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
+    "MALLOC_MMAP_THRESHOLD_": "268435456",
     # One thread per native library: a slot's threads are its tasks.
     "POLARS_MAX_THREADS": "1",
     "OMP_NUM_THREADS": "1",

@@ -164,7 +164,7 @@ def test_a_failed_preparation_is_tried_again() -> None:
     story.send(j.Started())
     assert story.send(j.PreparationFailed(LOST)) == ["RESTARTING", "ReleaseSlots"]
     assert story.advance(DELAY_MS) == ["PrepareGeneration"]
-    assert story.send(j.PreparationFailed(LOST)) == ["ReleaseSlots"]
+    assert story.send(j.PreparationFailed(LOST)) == ["RESTARTING", "ReleaseSlots"]
     assert story.advance(DELAY_MS) == ["PrepareGeneration"]
     assert story.prepare() == ["CREATED", "RequestSlots"]
     assert story.core.restarts == 2
