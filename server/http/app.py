@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from importlib import metadata
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.gateway import Gateway
 from server.http.errors import BadRequestError, NotFoundError, bad_request
@@ -41,6 +42,7 @@ def create_app(gateway: Gateway, slots_expected: int = 0) -> FastAPI:
     _add_health(app, gateway, slots_expected)
     _add_errors(app)
     app.add_middleware(_ForeignPageGuard)
+    app.add_middleware(_StrictErrors)
     return app
 
 
@@ -104,3 +106,33 @@ class _ForeignPageGuard:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+class _StrictErrors:
+    """Keeps error bodies to `errors` alone for Flink's own clients: they refuse a body with a field they do not know,
+    and then show nothing of it. They are the ones that send no Accept header; every other HTTP client does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or "accept" in Headers(scope=scope):
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None
+
+        async def send_strict(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                start = message
+            elif start is not None:
+                content = orjson.loads(message["body"])
+                body = orjson.dumps({"errors": content["errors"]}) if "errors" in content else message["body"]
+                headers = MutableHeaders(raw=list(start["headers"]))
+                headers["content-length"] = str(len(body))
+                await send({**start, "headers": headers.raw})
+                await send({**message, "body": body})
+            else:
+                await send(message)
+
+        await self._app(scope, receive, send_strict)

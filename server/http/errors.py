@@ -2,7 +2,8 @@
 
 `{"errors": […]}`. Flink's shell shows the text after the *last* `Caused by: ` up to the first `\\n\\tat `, so the
 chain ends with what a person should read. Beside it stand plain fields for programs: `code`, `message`, and for SQL
-`sqlState`, `line`, `column`, `hint`, `excerpt` (the line with carets). Status 500 is what Flink's gateway answers for
+`sqlState`, `line`, `column`, `hint`, `excerpt` (the line with carets); Flink's own clients do not get them, since they
+refuse unknown fields (see app.py). Status 500 is what Flink's gateway answers for
 every failed statement; a token that cannot be served is the client's own fault: 410 if its page is gone, else 400.
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import time
 
 import pytest
@@ -239,6 +241,21 @@ def test_text_of_a_user_cannot_forge_the_end_of_the_cause(gateway: Gateway) -> N
     shown = refusal["errors"][1].rpartition("Caused by: ")[2].partition("\n\tat ")[0]
     assert shown.startswith("headrace.SqlError: [42P01]")
     assert "does not exist" in shown or "no table" in shown
+
+
+def test_clients_without_accept_header_get_errors_alone(gateway: Gateway) -> None:
+    """Flink's own clients refuse an error body with fields they do not know."""
+    operation = gateway.submit("SELECT * FROM missing")
+    while gateway.status(operation) == "RUNNING":
+        pass
+    connection = http.client.HTTPConnection(gateway.http.base_url.host, gateway.http.base_url.port, timeout=30)
+    for path, status in ((f"{gateway.operation_path(operation)}/result/0", 500), ("/v4/nothing", 404)):
+        connection.putrequest("GET", path, skip_accept_encoding=True)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert list(json.loads(answer.read())) == ["errors"]
+    connection.close()
 
 
 def test_idle_queries_and_sessions_end(tmp_path_factory: pytest.TempPathFactory) -> None:
