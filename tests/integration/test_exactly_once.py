@@ -22,6 +22,7 @@ SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
 DURATION_S = max(20.0, EVENTS * 90 / 1_000_000)
 KILLS_MIN = 4 if EVENTS < 1_000_000 else 10
 FINISH_TIMEOUT_S = 240.0
+RECOVERY_TIMEOUT_S = 90.0
 ROLES: tuple[Role, ...] = ("slot", "taskmanager", "slot", "jobmanager")
 
 SETTINGS = {
@@ -52,7 +53,7 @@ class Run:
             producer = ev.PacedProducer(self.kafka, self.source, self.events, DURATION_S)
             job_id = self._submit(cluster.session(SETTINGS), columns, query)
             producer.start()
-            self._kill_while(producer, cluster)
+            self._kill_while(producer, cluster, job_id)
             producer.join()
             job = cluster.wait_for_job(job_id, "FINISHED", FINISH_TIMEOUT_S)
         assert open_transactions(self.kafka, self.prefix) == []
@@ -80,13 +81,14 @@ class Run:
         )
         return session.insert(f"INSERT INTO dst {query}")
 
-    def _kill_while(self, producer: threading.Thread, cluster: Cluster) -> None:
-        """Kill a random process about every DURATION_S / (KILLS_MIN + 2) seconds until the input is sent."""
+    def _kill_while(self, producer: threading.Thread, cluster: Cluster, job_id: str) -> None:
+        """Kill a random process again and again until all is sent and KILLS_MIN have died. Mostly the job is let
+        recover and run for a moment first; every third time the next fault comes in the middle of recovery."""
         rng = random.Random(SEED)
-        pause_s = DURATION_S / (KILLS_MIN + 2)
-        while producer.is_alive():
-            producer_done = threading.Event()
-            producer_done.wait(pause_s * rng.uniform(0.6, 1.2))  # the pace of the faults, not a synchronisation
+        while producer.is_alive() or len(self.kills) < KILLS_MIN:
+            if len(self.kills) % 3 != 2:
+                cluster.wait_for_job(job_id, "RUNNING", RECOVERY_TIMEOUT_S)
+            threading.Event().wait(rng.uniform(0.2, 2.0))  # the moment of the fault, not a synchronisation
             role = ROLES[len(self.kills) % len(ROLES)]
             if cluster.kill(role, rng.randrange(8)) is not None:
                 self.kills.append(role)

@@ -22,6 +22,8 @@ from typing import Any, Literal
 
 import httpx2
 
+from tests.support.kafka import die_with_parent
+
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -90,6 +92,7 @@ class Cluster:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
+                preexec_fn=die_with_parent,
                 env={**os.environ, **(environment or {})},
             )
         cluster = cls(process, port, log)

@@ -90,7 +90,7 @@ class PacedProducer(threading.Thread):
                 due = start + self._duration_s * number / len(self._events)
                 self._producer.poll(max(0.0, due - time.monotonic()))
                 while time.monotonic() < due:
-                    self._producer.poll(due - time.monotonic())
+                    self._producer.poll(max(0.0, due - time.monotonic()))  # negative would wait for ever
             while True:
                 try:
                     self._producer.produce(self._topic, event.encode(), partition=event.partition)

@@ -237,7 +237,7 @@ class KafkaBroker:
         with (self.data_dir / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=self.data_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, preexec_fn=_die_with_parent,
+                start_new_session=True, preexec_fn=die_with_parent,
             )  # fmt: skip
         try:
             self._wait_until_it_answers()
@@ -311,7 +311,7 @@ class KafkaBroker:
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     # A test run that is killed must not leave a JVM behind. Linux only; elsewhere `stop` has to be reached.
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
