@@ -16,6 +16,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.errors import Span, SqlError, SqlState
 
+if tokens.SQLGLOTC_INSTALLED:
+    # The compiled build cannot be sub-classed in Python: half of the grammar would silently not apply.
+    raise ImportError("headrace needs sqlglot in pure Python: uninstall sqlglotc")
+
 
 class FlinkDialect(Dialect):
     """Backticks quote identifiers, single quotes quote strings, comments do not nest."""
