@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--process-bytes", type=int, default=default.process_bytes)
     parser.add_argument("--work-directory", default="")
     parser.add_argument("--slot-timeout-ms", type=int, default=default.slot_timeout_ms)
+    parser.add_argument("--loss-timeout-ms", type=int, default=default.job_manager_loss_timeout_ms)
     parser.add_argument("--lifeline-fd", type=int, help="inherited pipe; its end ends the process")
     options = parser.parse_args(arguments)
     if options.lifeline_fd is not None:
@@ -50,6 +51,7 @@ def main(arguments: list[str]) -> None:
         process_bytes=options.process_bytes,
         work_directory=options.work_directory,
         slot_timeout_ms=options.slot_timeout_ms,
+        job_manager_loss_timeout_ms=options.loss_timeout_ms,
     )
     asyncio.run(serve(settings))
 

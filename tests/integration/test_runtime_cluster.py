@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_too_few_slots_wait(tmp_path: Path) -> None:
 
 def test_a_slot_that_hangs_is_killed(tmp_path: Path) -> None:
     async def story() -> None:
-        async with RuntimeCluster(tmp_path, slots=1, slot_timeout_ms=1_500) as cluster:
+        async with RuntimeCluster(tmp_path, slots=1, flags=("--slot-timeout-ms", "1500")) as cluster:
             (task_manager,) = await cluster.job_manager.task_managers()
             (pid,) = task_manager.slot_pids
             os.kill(pid, signal.SIGSTOP)
@@ -197,6 +198,21 @@ def test_no_slot_outlives_a_killed_task_manager(tmp_path: Path) -> None:
                     await asyncio.sleep(0.02)
             while (await cluster.job_manager.overview()).slots_total:
                 await asyncio.sleep(0.02)
+
+    run(story())
+
+
+def test_without_a_job_manager_tasks_run_on_for_a_while_then_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with RuntimeCluster(tmp_path, slots=1, flags=("--loss-timeout-ms", "2000")) as cluster:
+            job_id = await cluster.job_manager.submit(endless(parallelism=1))
+            await checkpointed(cluster, job_id)
+            (pid,) = (await cluster.job_manager.task_managers())[0].slot_pids
+            lost_at = time.monotonic()
+            await cluster.job_manager._endpoint.stop()
+            while _alive(pid):
+                await asyncio.sleep(0.02)
+            assert time.monotonic() - lost_at >= 2.0
 
     run(story())
 

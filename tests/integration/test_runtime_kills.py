@@ -78,7 +78,7 @@ class Cluster:
             )
 
     def start_task_manager(self) -> TaskManagerProcess:
-        return TaskManagerProcess(self.port, 1, 30_000, self.log)
+        return TaskManagerProcess(self.port, 1, self.log)
 
     def kill(self, kind: str, pick: random.Random) -> None:
         if kind == "job manager":

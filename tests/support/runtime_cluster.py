@@ -43,14 +43,13 @@ async def eventually(what: str, condition: Callable[[], bool], timeout_s: float 
 class TaskManagerProcess:
     """A supervisor as its own process, tied to this one by a lifeline."""
 
-    def __init__(self, rpc_port: int, slots: int, slot_timeout_ms: int, log: Path) -> None:
+    def __init__(self, rpc_port: int, slots: int, log: Path, *flags: str) -> None:
         self._lifeline = Lifeline()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "runtime.taskmanager", "--job-manager", f"127.0.0.1:{rpc_port}"),
-                    *("--slots", str(slots), "--slot-timeout-ms", str(slot_timeout_ms)),
-                    *("--lifeline-fd", str(self._lifeline.read_fd)),
+                    *("--slots", str(slots), *flags, "--lifeline-fd", str(self._lifeline.read_fd)),
                 ],
                 cwd=ROOT,
                 pass_fds=(self._lifeline.read_fd,),
@@ -76,14 +75,15 @@ class TaskManagerProcess:
 
 
 class RuntimeCluster:
-    """`data` survives `restart_job_manager`; TaskManagers find the new one at the same port."""
+    """`flags` go to every TaskManager. `data` survives `restart_job_manager`; TaskManagers find the new one at the
+    same port."""
 
-    def __init__(self, data: Path, task_managers: int = 1, slots: int = 2, slot_timeout_ms: int = 30_000) -> None:
+    def __init__(self, data: Path, task_managers: int = 1, slots: int = 2, flags: tuple[str, ...] = ()) -> None:
         self.data = data
         self.log = data / "taskmanagers.log"
         self._slots = slots
         self._count = task_managers
-        self._slot_timeout_ms = slot_timeout_ms
+        self._flags = flags
         self._settings = JobManagerSettings(str(data), rpc_port=0)
         self.job_manager: JobManager
         self.task_managers: list[TaskManagerProcess] = []
@@ -108,7 +108,7 @@ class RuntimeCluster:
             await asyncio.to_thread(task_manager.stop)
 
     def add_task_manager(self) -> TaskManagerProcess:
-        task_manager = TaskManagerProcess(self.job_manager.rpc_port, self._slots, self._slot_timeout_ms, self.log)
+        task_manager = TaskManagerProcess(self.job_manager.rpc_port, self._slots, self.log, *self._flags)
         self.task_managers.append(task_manager)
         return task_manager
 
