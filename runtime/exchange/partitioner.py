@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -102,4 +103,4 @@ def concat_batches(batches: list[Batch]) -> Batch:
 
 def inserts(batch: Batch) -> pa.Int8Array:
     """The row kinds of a batch that has none: every row is an insert."""
-    return pa.array(np.zeros(batch.row_count, np.int8))
+    return cast("pa.Int8Array", pa.array(np.zeros(batch.row_count, np.int8)))
