@@ -322,5 +322,6 @@ def _task_manager(status: TaskManagerStatus) -> dict[str, Any]:
         "slotsNumber": status.slots_total,
         "freeSlots": status.slots_free,
         "slotPids": list(status.slot_pids),
+        "slotRssBytes": list(status.slot_rss_bytes),
         "memoryConfiguration": {"totalProcessMemory": status.memory_bytes},
     }

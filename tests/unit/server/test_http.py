@@ -1,0 +1,122 @@
+"""What the server answers beside the gateway API: health, metrics, jobs, limits, foreign pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.api import JobState
+from tests.unit.server.fakes import FakeServer
+from tests.unit.server.gateway_client import Gateway
+
+
+def test_health_and_readiness(tmp_path_factory: pytest.TempPathFactory) -> None:
+    server = FakeServer(tmp_path_factory.mktemp("ready"), **{"jobmanager.slots-expected": "4"})
+    try:
+        with Gateway(server.url) as gateway:
+            assert gateway.http.get("/healthz").json() == {"status": "ok"}
+            waiting = gateway.http.get("/readyz")
+            assert waiting.status_code == 503
+            assert waiting.json()["slotsTotal"] == 2
+            server.jobs.slots_total = 4
+            assert gateway.http.get("/readyz").status_code == 200
+    finally:
+        server.stop()
+
+
+def test_the_product_is_ours(gateway: Gateway) -> None:
+    for path in ("/info", "/v1/info", "/v4/info"):
+        assert gateway.http.get(path).json()["productName"] == "Headrace"
+    paths = gateway.http.get("/openapi.json").json()["paths"]
+    assert "/v4/sessions/{session_handle}/statements" in paths
+    assert "/jobs/{job_id}" in paths
+
+
+def test_jobs_as_tools_read_them(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run("CREATE TABLE s (k INT) WITH ('connector' = 'datagen')")
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+    http = gateway.http
+    assert http.get("/v1/jobs").json() == {"jobs": [{"id": job_id, "status": "RUNNING"}]}
+    overview = http.get("/jobs/overview").json()["jobs"][0]
+    assert (overview["jid"], overview["state"], overview["end-time"]) == (job_id, "RUNNING", -1)
+    details = http.get(f"/jobs/{job_id}").json()
+    assert details["timestamps"]["RUNNING"] == details["start-time"]
+    assert http.get(f"/jobs/{job_id}/checkpoints").json()["counts"]["completed"] == 0
+    assert http.get("/overview").json()["jobs-running"] == 1
+    assert http.get("/taskmanagers").json()["taskmanagers"][0]["id"] == "tm-1"
+    assert http.get("/taskmanagers/tm-2").status_code == 404
+    assert http.get("/config").json()["features"]["web-cancel"] is True
+    assert http.get("/jobs/xyz").status_code == 400
+    assert http.get(f"/jobs/{'0' * 32}").status_code == 404
+    assert http.patch(f"/jobs/{job_id}?mode=stop").status_code == 400
+    assert http.patch(f"/jobs/{job_id}?mode=cancel").status_code == 202
+    assert server.jobs.states[job_id] is JobState.CANCELED
+    metrics = http.get("/metrics").text
+    assert "flink_jobmanager_taskSlotsTotal 2" in metrics
+
+
+def test_secrets_do_not_show_in_job_names(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run("CREATE TABLE s (k INT) WITH ('connector' = 'datagen')")
+    server.jobs.query.ended = False
+    gateway.refusal("SELECT k FROM s /*+ OPTIONS('my.password' = 'hunter2') */")
+    gateway.first(gateway.submit("SELECT 'password' = 'hunter2' AS a FROM s"))
+    assert "hunter2" not in gateway.http.get("/jobs/overview").text
+    assert "hunter2" not in gateway.http.get("/metrics").text
+
+
+def test_pages_of_other_origins_are_refused(gateway: Gateway) -> None:
+    refused = gateway.http.post("/sessions", headers={"origin": "http://evil.example"})
+    assert refused.status_code == 403
+    own = str(gateway.http.base_url).rstrip("/")
+    assert gateway.http.post("/sessions", headers={"origin": own}).status_code == 200
+
+
+def test_bodies_are_limited_and_must_be_json(gateway: Gateway) -> None:
+    path = f"/v4/sessions/{gateway.session}/statements"
+    assert gateway.http.post(path, content=b'{"statement": "' + b"x" * 17_000_000 + b'"}').status_code == 413
+    for body in (b"{bad", b'{"statement": "\xff"}', b"[]", b'{"statement": 7}'):
+        assert gateway.http.post(path, content=body).status_code == 400, body
+    assert gateway.run("SHOW CURRENT DATABASE") == [["default_database"]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT * FROM ord", ["default_catalog.default_database.orders"]),
+        ("SELECT * FROM default_catalog.", ["default_catalog.default_database.orders"]),
+        ("DESCRIBE ", ["default_catalog.default_database.orders"]),
+        ("SHOW CA", ["CATALOGS"]),
+        ("DROP ", ["TABLE", "TEMPORARY", "VIEW"]),
+        ("USE CATALOG h", ["headrace"]),
+        ("SEL", ["SELECT"]),
+        ("SELECT 'ord", []),
+        ("CREATE TABLE x (a I", []),
+    ],
+)
+def test_completion(gateway: Gateway, statement: str, expected: list[str]) -> None:
+    gateway.run("CREATE TABLE orders (order_id BIGINT, order_amount INT) WITH ('connector' = 'datagen')")
+    assert complete(gateway, statement, len(statement)) == expected
+
+
+def test_completion_of_columns(gateway: Gateway) -> None:
+    gateway.run("CREATE TABLE orders (order_id BIGINT, order_amount INT) WITH ('connector' = 'datagen')")
+    assert complete(gateway, "SELECT order_ FROM orders", 13) == ["order_amount", "order_id"]
+    assert "UPPER" in complete(gateway, "SELECT upp FROM orders", 10)
+    assert complete(gateway, "SELECT order_ FROM nowhere", 13) == []
+
+
+def complete(gateway: Gateway, statement: str, position: int) -> list[str]:
+    path = f"/v4/sessions/{gateway.session}/complete-statement"
+    answer = gateway.http.request("GET", path, json={"statement": statement, "position": position})
+    return list(answer.json()["candidates"])
+
+
+def test_any_version_serves_a_statement(server: FakeServer) -> None:
+    for api in ("", "/v1", "/v2", "/v3", "/v4"):
+        with Gateway(server.url, api) as gateway:
+            operation = gateway.submit("SHOW CATALOGS;", executionTimeout=0)
+            page = gateway.first(operation)
+            suffix = "" if api == "/v1" else "?rowFormat=JSON"
+            assert page["nextResultUri"].endswith(f"/result/1{suffix}")
+            assert page["nextResultUri"].startswith(api or "/v4")
+            assert [row["fields"] for row in page["results"]["data"]] == [["default_catalog"], ["headrace"]]
