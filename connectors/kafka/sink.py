@@ -163,17 +163,26 @@ class ExactlyOnceWriter:
         ordered = sorted(owners, key=lambda state: (state.owner != own, state.owner))
         self._builder.use_partitions(_current_partition_count(self._options))
         opened = {state.owner: self._open(state.owner) for state in ordered}
-        self._transactions = opened[own]
+        try:
+            found = self._recover(ordered, opened)
+        except BaseException:
+            for transactions in opened.values():
+                transactions.close()
+            raise
+        self._transactions = opened.pop(own)
+        for transactions in opened.values():
+            transactions.close()
+        return found
+
+    def _recover(self, states: list[OwnerState], opened: dict[int, OwnerTransactions]) -> dict[int, int]:
         fence_all(list(opened.values()))
         # Read only now: a marker read before the fence may be overtaken by a commit of an older attempt.
         wait_s = self._options.transaction_timeout_ms / 1000 + REQUEST_TIMEOUT_S
         markers = read_markers(self._options.client, self._context.namespace, wait_s)
         found = {}
-        for state in ordered:
+        for state in states:
             marker = self._resolve(opened[state.owner], state, markers.get(state.owner))
             found[state.owner] = marker.checkpoint_id
-            if state.owner != own:
-                opened[state.owner].close()
             self._committed += state.pending
         return found
 
@@ -319,13 +328,15 @@ class DirectWriter:
         return False
 
     def gauges(self) -> Mapping[str, float]:
-        return {"recordsInFlight": float(len(self._producer))}
+        return {"recordsInFlight": float(len(self._producer)) if hasattr(self, "_producer") else 0.0}
 
     def close(self) -> None:
-        # Without a checkpoint nobody waited for these records; with one they are sent again.
-        if not self._wait_for_all:
-            self._producer.flush(REQUEST_TIMEOUT_S)
-        self._producer.purge()
+        """Records of at-least-once that are still on their way belong to no checkpoint and will be sent again."""
+        if hasattr(self, "_producer"):
+            if not self._wait_for_all:
+                self._producer.flush(REQUEST_TIMEOUT_S)
+            self._producer.purge()
+            del self._producer  # ends its threads and connections; nothing else does
 
     def _delivered(self, error: KafkaError | None, _message: object) -> None:
         if error is not None and self._failure is None:

@@ -54,9 +54,11 @@ def fence(options: SinkOptions, namespace: str, owner_count: int) -> None:
         OwnerTransactions(options.client, namespace, owner, options.topic, options.transaction_timeout_ms)
         for owner in range(owner_count)
     ]
-    fence_all(opened)
-    for transactions in opened:
-        transactions.close()
+    try:
+        fence_all(opened)
+    finally:
+        for transactions in opened:
+            transactions.close()
 
 
 def partition_count(admin: AdminClient, topic: str) -> int:
