@@ -35,8 +35,9 @@ lock: install ## Write requirements/*.txt again from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --python $(BIN)/python --group dev pyproject.toml -o requirements/dev.txt
 
-lint: install ## ruff and mypy --strict
+lint: install ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 test: lint ## Everything: lint, types, import law, all tests with a real Kafka
@@ -54,8 +55,8 @@ bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of th
 chaos: install ## The long crash runs (kill -9 of every kind of process, full size)
 	$(BIN)/python -m pytest -m chaos --timeout 3600 $(PYTEST_ARGS)
 
-fuzz: install ## The long random runs
-	$(BIN)/python -m pytest -m fuzz --timeout 3600 $(PYTEST_ARGS)
+fuzz: install ## The random tests with thousands of new examples each
+	$(BIN)/python -m pytest -m "hypothesis or fuzz" --hypothesis-profile fuzz --timeout 3600 $(PYTEST_ARGS)
 
 clean: ## Remove caches and build products (not .venv)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -177,7 +177,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = {"parallelism.default": str(arguments.parallelism)}
     with (
-        broker_for_tests() as bootstrap_servers,
+        broker_for_tests(peak_speed=True) as bootstrap_servers,
         LocalCluster(taskmanagers=1, slots=arguments.parallelism, settings=settings) as cluster,
     ):
         print(f"filling a topic with {arguments.rows:,} bids", flush=True)

@@ -27,21 +27,16 @@ class Usage:
         return sum(self.cpu_s.values())
 
 
-@dataclass(frozen=True)
-class _Process:
-    pid: int
-    started: str
-    role: str
-
-
 class Meter:
     """Samples a process and everything below it until stopped. What an ended process used until its last sample counts;
     what was used before the meter started does not."""
 
     def __init__(self, root_pid: int) -> None:
         self._root = root_pid
-        self._first: dict[_Process, float] = {}
-        self._last: dict[_Process, float] = {}
+        # Keyed by number and start time: numbers are used again.
+        self._roles: dict[tuple[int, str], str] = {}
+        self._first: dict[tuple[int, str], float] = {}
+        self._last: dict[tuple[int, str], float] = {}
         self._threads_first: dict[tuple[int, str], float] = {}
         self._threads_last: dict[tuple[int, str], float] = {}
         self._peak_bytes = self._peak_slot_bytes = 0
@@ -62,7 +57,8 @@ class Meter:
         self._sample()
         usage = Usage(peak_bytes=self._peak_bytes, peak_slot_bytes=self._peak_slot_bytes)
         for process, used in self._last.items():
-            usage.cpu_s[process.role] = usage.cpu_s.get(process.role, 0.0) + used - self._first[process]
+            role = self._roles.get(process, "other")
+            usage.cpu_s[role] = usage.cpu_s.get(role, 0.0) + used - self._first[process]
         usage.kafka_client_cpu_s = sum(used - self._threads_first[key] for key, used in self._threads_last.items())
         return usage
 
@@ -71,20 +67,22 @@ class Meter:
         for pid in descendants(self._root):
             try:
                 stat = _stat(Path(f"/proc/{pid}/stat"))
-                role = role_of(Path(f"/proc/{pid}/cmdline").read_bytes())
+                command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
                 bytes_now = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
                 threads = self._kafka_threads(pid)
             except (OSError, IndexError):
                 continue  # It has just ended.
-            process = _Process(pid, stat[19], role)
+            process = (pid, stat[19])
             used = _cpu_s(stat)
             self._first.setdefault(process, used if not self._sampled_before else 0.0)
             self._last[process] = used
+            if command_line:  # That of an ended process is empty; that of one before its exec is its parent's.
+                self._roles[process] = role_of(command_line)
             for thread, thread_used in threads.items():
                 self._threads_first.setdefault(thread, thread_used if not self._sampled_before else 0.0)
                 self._threads_last[thread] = thread_used
             resident += bytes_now
-            if role == "slot":
+            if self._roles.get(process) == "slot":
                 self._peak_slot_bytes = max(self._peak_slot_bytes, bytes_now)
         self._peak_bytes = max(self._peak_bytes, resident)
         self._sampled_before = True
