@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -55,31 +55,62 @@ class Session:
 
     def execute(self, statement: str) -> Result:
         """Run one statement to the end of its result. Raises GatewayError, TimeoutError."""
-        base = f"{self.url}/v1/sessions/{self.handle}"
-        operation = request("POST", f"{base}/statements", {"statement": statement})["operationHandle"]
-        uri = f"/v1/sessions/{self.handle}/operations/{operation}/result/0"
-        deadline = time.monotonic() + STATEMENT_TIMEOUT_S
-        result = Result([], [])
-        while time.monotonic() < deadline:
-            try:
-                page = request("GET", self.url + uri)
-            except GatewayError as error:
-                raise GatewayError(error.status, error.body, result.rows) from error
-            if page["resultType"] == "NOT_READY":
-                time.sleep(POLL_S)
-                continue
-            self._take(page, result)
-            if page["resultType"] == "EOS":
-                request("DELETE", f"{base}/operations/{operation}/close")
-                return result
-            uri = page["nextResultUri"]
-        raise TimeoutError(f"no end after {STATEMENT_TIMEOUT_S} s: {statement}")
+        query = self.start(statement)
+        query.read_to_end()
+        query.close()
+        return query.result
+
+    def start(self, statement: str) -> Query:
+        """Submit one statement and read nothing yet. Raises GatewayError."""
+        base = f"/v1/sessions/{self.handle}"
+        operation = request("POST", f"{self.url}{base}/statements", {"statement": statement})["operationHandle"]
+        return Query(self.url, f"{base}/operations/{operation}", statement)
 
     def close(self) -> None:
         request("DELETE", f"{self.url}/v1/sessions/{self.handle}")
 
-    @staticmethod
-    def _take(page: Mapping[str, Any], result: Result) -> None:
+
+class Query:
+    """A statement at work: its result grows in `result` as it is read."""
+
+    def __init__(self, url: str, path: str, statement: str) -> None:
+        self._url = url
+        self._path = path
+        self._next = f"{path}/result/0"
+        self._statement = statement
+        self.ended = False
+        self.result = Result([], [])
+
+    def read_to_end(self) -> None:
+        """Raises GatewayError (with the rows so far), TimeoutError."""
+        self._read(lambda: False, STATEMENT_TIMEOUT_S)
+
+    def read_until(self, row_count: int, timeout_s: float = STATEMENT_TIMEOUT_S) -> None:
+        """Read until so many rows are there, or the end. Raises GatewayError, TimeoutError."""
+        self._read(lambda: len(self.result.rows) >= row_count, timeout_s)
+
+    def close(self) -> None:
+        """Close the operation: a query still at work ends."""
+        request("DELETE", f"{self._url}{self._path}/close")
+
+    def _read(self, enough: Callable[[], bool], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.ended and not enough():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(self.result.rows)} rows after {timeout_s} s: {self._statement}")
+            try:
+                page = request("GET", self._url + self._next)
+            except GatewayError as error:
+                raise GatewayError(error.status, error.body, self.result.rows) from error
+            if page["resultType"] == "NOT_READY":
+                time.sleep(POLL_S)
+                continue
+            self._take(page)
+            self.ended = page["resultType"] == "EOS"
+            self._next = page.get("nextResultUri", "")
+
+    def _take(self, page: Mapping[str, Any]) -> None:
+        result = self.result
         result.columns = [column["name"] for column in page["results"]["columns"]]
         result.job_id = page.get("jobID", result.job_id)
         for row in page["results"]["data"]:
