@@ -93,7 +93,7 @@ def _session(shell: Shell) -> PromptSession[str]:
         history = None  # A read-only home: the shell works, without memory.
     return PromptSession(
         message=lambda: f"{_location(shell)}=> ",
-        prompt_continuation=lambda width, line, wraps: "-> ".rjust(width),
+        prompt_continuation=lambda width, line, wraps: " " * width if wraps else "-> ".rjust(width),
         history=history,
         multiline=True,
         key_bindings=_key_bindings(),

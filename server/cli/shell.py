@@ -195,15 +195,16 @@ class Shell:
                     view.add(page.rows)
             ended_by_itself = True
         finally:
-            kept = list(view.kept)
-            shown = kept if ended_by_itself else kept[-view.rows_shown_max :]
-            table = TableWriter(self.out)
-            table.start(first.columns, with_op)
-            table.rows(shown)
-            table.end()
-            if len(shown) < view.count:
-                self.out.write(f"(the last {len(shown)} rows)\n")
-            self._summary(view.count, started_s)
+            if ended_by_itself or view.count:
+                kept = list(view.kept)
+                shown = kept if ended_by_itself else kept[-view.rows_shown_max :]
+                table = TableWriter(self.out)
+                table.start(first.columns, with_op)
+                table.rows(shown)
+                table.end()
+                if len(shown) < view.count:
+                    self.out.write(f"(the last {len(shown)} rows)\n")
+                self._summary(view.count, started_s)
 
     def _limited(self, first: Page, started_s: float) -> Iterator[Page]:
         """The pages of a result, cut at --limit rows and after --duration."""

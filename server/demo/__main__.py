@@ -17,7 +17,8 @@ def main() -> int:
     nexmark.add_argument("--seconds", type=float, default=12.0, help="how long to watch")
     nexmark.add_argument("--rate", type=int, default=20_000, help="events per second")
     kafka = demos.add_parser("kafka", help="Kafka to Kafka exactly once, with a TaskManager killed half way")
-    kafka.add_argument("--events", type=int, default=1_000_000)
+    kafka.add_argument("--bids", type=int, default=400_000, help="how many are sent")
+    kafka.add_argument("--seconds", type=float, default=16.0, help="over how long")
     arguments = parser.parse_args()
     try:
         if arguments.demo == "nexmark":
@@ -27,7 +28,7 @@ def main() -> int:
             return 0
         from server.demo.kafka import run as run_kafka
 
-        return 0 if run_kafka(arguments.events) else 1
+        return 0 if run_kafka(arguments.bids, arguments.seconds) else 1
     except (ClusterError, ShellError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """The second demo: Kafka to Kafka, exactly once, while a TaskManager is killed with -9.
 
-A first job fills a topic from the `nexmark` source. A second one reads it, counts bids per auction and window, and
-writes exactly once to another topic; half way a TaskManager is killed. Then a plain consumer reads both topics and
-plain Python counts (`outside`): the committed output must be exactly what the input demands.
+A plain producer sends bids for some seconds. Meanwhile a job reads them, counts bids per auction and window, and writes
+exactly once to another topic; half way a TaskManager is killed. At the end a plain consumer reads the output: it must
+be exactly what the producer counted (`outside`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from pathlib import Path
 
 from server.demo.cluster import ClusterError, LocalCluster, Session
 from server.demo.nexmark import indented, say
-from server.demo.outside import Window, create_topics, expected_windows, written_windows
+from server.demo.outside import PARTITIONS, Sender, Window, create_topics, written_windows
 
 JOB_TIMEOUT_S = 300.0
-EVENTS_PER_SECOND = 5_000
-BIDS_PER_FIFTY_EVENTS = 46
-BIDS = "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, `dateTime` TIMESTAMP(3)"
-WATERMARK = "WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND"
+SETTINGS = {
+    "parallelism.default": "4",
+    "execution.checkpointing.interval": "1 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "10",
+    "restart-strategy.fixed-delay.delay": "200 ms",
+}
 INSERT = """\
 INSERT INTO counts
 SELECT auction, window_start, COUNT(*) AS bids, SUM(price) AS total
-FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))
+FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(`time`), INTERVAL '10' SECOND))
 GROUP BY auction, window_start, window_end"""
 
 
-def run(events: int) -> bool:
+def run(bids: int, seconds: float) -> bool:
     """Whether the output was exact."""
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     if not servers:
@@ -39,65 +42,59 @@ def run(events: int) -> bool:
         f"1. Kafka answers at {servers}.",
         "2. Starting a cluster: a JobManager with the SQL gateway, two TaskManagers of two slots each.",
     )
-    settings = {
-        "parallelism.default": "4",
-        "execution.checkpointing.interval": "1 s",
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.delay": "200 ms",
-    }
     run_id = secrets.token_hex(3)
     source_topic, target_topic = f"demo-bids-{run_id}", f"demo-counts-{run_id}"
     create_topics(servers, source_topic, target_topic)
-    bids = events // 50 * BIDS_PER_FIFTY_EVENTS
-    with LocalCluster(taskmanagers=2, slots=2, settings=settings) as cluster:
+    sender = Sender(servers, source_topic, bids, seconds)
+    with LocalCluster(taskmanagers=2, slots=2, settings=SETTINGS) as cluster:
         session = Session(cluster)
-        for statement in tables(servers, events, source_topic, target_topic):
+        for statement in tables(servers, source_topic, target_topic, sender.bids_per_partition):
             session.run(statement)
-        say(f"3. Filling a topic with {bids:,} bids, by SQL from the built-in nexmark source.")
-        session.wait(session.insert("INSERT INTO bids SELECT * FROM generated"), JOB_TIMEOUT_S)
-        say("4. The job, exactly once, a checkpoint every second:", indented(INSERT))
+        say(f"3. A producer sends {sender.bids:,} bids over {seconds:.0f} s, up to 0.9 s out of order.")
+        say("   The job that reads them meanwhile, exactly once, a checkpoint every second:", indented(INSERT))
         job_id = session.insert(INSERT)
-        _kill_half_way(cluster, job_id, bids)
+        sender.start()
+        _kill_half_way(cluster, job_id, sender)
+        expected = sender.expected()
+        say(f"   All {sender.sent:,} bids are sent.")
         session.wait(job_id, JOB_TIMEOUT_S)
         restarts = cluster.get(f"/jobs/{job_id}").get("restarts", 0)
-        say(f"   The job has finished, after {restarts} restart(s).")
+        say(f"   The job has read them all and is FINISHED, after {restarts} restart(s).")
         session.close()
-    say("5. Reading both topics with a plain consumer and counting again in plain Python.")
-    return _report(written_windows(servers, target_topic), expected_windows(servers, source_topic), bids)
+    say("4. Reading the output with a plain consumer and comparing it with what the producer counted:")
+    return _report(written_windows(servers, target_topic), expected, sender.bids)
 
 
-def tables(servers: str, events: int, source_topic: str, target_topic: str) -> list[str]:
-    """A deterministic source, and a table for each topic."""
+def tables(servers: str, source_topic: str, target_topic: str, bids_per_partition: int) -> list[str]:
+    """The input, which ends where the producer will stop, and the output."""
     kafka = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{servers}', 'format' = 'json'"
-    read = "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
-    generated = f"""CREATE TABLE generated ({BIDS}, {WATERMARK}) WITH (
-          'connector' = 'nexmark', 'table.type' = 'bid', 'events.num' = '{events // 50 * 50}',
-          'tps' = '{EVENTS_PER_SECOND}', 'rate.limited' = 'false')"""
-    # One generator per partition: rows stay in order within it, and none is late.
-    bids = f"""CREATE TABLE bids ({BIDS}, {WATERMARK}) WITH ({kafka}, {read}, 'topic' = '{source_topic}',
-          'sink.partitioner' = 'fixed')"""
+    ends = ";".join(f"partition:{partition},offset:{bids_per_partition}" for partition in range(PARTITIONS))
+    bids = f"""CREATE TABLE bids (auction BIGINT, price BIGINT, `time` TIMESTAMP(3),
+          WATERMARK FOR `time` AS `time` - INTERVAL '1' SECOND) WITH (
+          {kafka}, 'topic' = '{source_topic}', 'scan.startup.mode' = 'earliest-offset',
+          'scan.bounded.mode' = 'specific-offsets', 'scan.bounded.specific-offsets' = '{ends}')"""
     counts = f"""CREATE TABLE counts (auction BIGINT, window_start TIMESTAMP(3), bids BIGINT, total BIGINT) WITH (
-          {kafka}, {read}, 'topic' = '{target_topic}', 'sink.delivery-guarantee' = 'exactly-once',
+          {kafka}, 'topic' = '{target_topic}', 'sink.delivery-guarantee' = 'exactly-once',
           'sink.transactional-id-prefix' = '{target_topic}')"""
-    return [generated, bids, counts]
+    return [bids, counts]
 
 
-def _kill_half_way(cluster: LocalCluster, job_id: str, bids: int) -> None:
-    """Wait until about half of the input was read and a checkpoint is committed, then kill a TaskManager."""
+def _kill_half_way(cluster: LocalCluster, job_id: str, sender: Sender) -> None:
+    """When half of the bids are sent and a checkpoint is committed, kill a TaskManager."""
     deadline_s = time.monotonic() + JOB_TIMEOUT_S
     while time.monotonic() < deadline_s:
-        details = cluster.get(f"/jobs/{job_id}")
-        if details["state"] in ("FINISHED", "FAILED", "CANCELED"):
-            raise ClusterError(f"the job was {details['state']} before its TaskManager could be killed")
-        read = int(details["vertices"][0]["metrics"]["read-records"])
         completed = int(cluster.get(f"/jobs/{job_id}/checkpoints")["counts"]["completed"])
-        if completed >= 1 and read >= bids // 3:
+        if completed >= 1 and sender.sent >= sender.bids // 2:
             victim = taskmanager_pids(cluster.pid)[0]
             os.kill(victim, signal.SIGKILL)
-            say(f"   {read:,} bids read, {completed} checkpoint(s) committed: kill -9 {victim}, a TaskManager.")
+            say(
+                f"   {sender.sent:,} bids are sent, {completed} checkpoints committed: kill -9 {victim}, a TaskManager."
+            )
             return
-        time.sleep(0.02)
-    raise ClusterError("the job made no progress")
+        if cluster.get(f"/jobs/{job_id}")["state"] in ("FINISHED", "FAILED", "CANCELED"):
+            break
+        time.sleep(0.05)
+    raise ClusterError(f"the job did not commit a checkpoint: {cluster.last_failure(job_id)}")
 
 
 def taskmanager_pids(launcher_pid: int) -> list[int]:

@@ -1,21 +1,33 @@
-"""What the Kafka demo does as its own user, without Headrace: make topics, read them, and count what must come out.
+"""What the Kafka demo does as its own user, without Headrace: make topics, send events, count what must come out.
 
 This is the one place of the server that speaks to Kafka: the proof must not come from the engine that is shown.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import random
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import orjson
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 PARTITIONS = 4
 TIMEOUT_S = 30.0
 MESSAGES_PER_CALL = 10_000
+
+AUCTIONS = 1_000
+PRICE_MAX = 10_000
+EVENTS_PER_SECOND_OF_EVENT_TIME = 5_000
+OUT_OF_ORDER_MS = 900
+WINDOW_MS = 10_000
+FIRST_MS = 1_767_225_600_000
+TICK_S = 0.02
 
 Window = tuple[int, str, int, int]
 """Auction, start of the window, bids in it, sum of their prices."""
@@ -29,17 +41,70 @@ def create_topics(bootstrap_servers: str, *names: str) -> None:
         created.result(TIMEOUT_S)
 
 
-def expected_windows(bootstrap_servers: str, topic: str) -> Counter[Window]:
-    """Ten-second windows of the bids in a topic, counted by plain Python."""
-    bids: Counter[tuple[int, str]] = Counter()
-    totals: Counter[tuple[int, str]] = Counter()
-    for value in read_committed(bootstrap_servers, topic):
-        bid = orjson.loads(value)
-        # 'yyyy-MM-dd HH:mm:ss.SSS': a window of ten seconds begins where the last digit of the second is 0.
-        key = (int(bid["auction"]), str(bid["dateTime"])[:18] + "0")
-        bids[key] += 1
-        totals[key] += int(bid["price"])
-    return Counter({(*key, count, totals[key]): 1 for key, count in bids.items()})
+class Sender:
+    """Sends bids to a topic at an even pace, on a thread of its own, and counts them in plain Python.
+
+    Event time runs on by itself; a bid lies up to 0.9 s behind the newest of its partition. Each partition gets the
+    same number of bids."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, bids: int, seconds: float) -> None:
+        self.bids_per_partition = bids // PARTITIONS
+        self.bids = self.bids_per_partition * PARTITIONS
+        self.sent = 0
+        self._topic = topic
+        self._seconds = seconds
+        self._failure: BaseException | None = None
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 3}
+        )
+        self._counts: Counter[tuple[int, int]] = Counter()
+        self._totals: Counter[tuple[int, int]] = Counter()
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def expected(self) -> Counter[Window]:
+        """Wait until everything was sent; the windows that must come out of it."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return Counter(
+            (auction, _text(start_ms), count, self._totals[(auction, start_ms)])
+            for (auction, start_ms), count in self._counts.items()
+        )
+
+    def _run(self) -> None:
+        try:
+            chance, began_s = random.Random(7), time.monotonic()
+            while self.sent < self.bids:
+                due = min(int((time.monotonic() - began_s) / self._seconds * self.bids), self.bids)
+                for number in range(self.sent, due):
+                    self._send(number, chance)
+                self.sent = due
+                self._producer.poll(0)
+                time.sleep(TICK_S)
+            if self._producer.flush(TIMEOUT_S):
+                raise TimeoutError("Kafka did not take all bids in time")
+        except BaseException as failure:
+            self._failure = failure  # Raised where somebody waits for the result.
+
+    def _send(self, number: int, chance: random.Random) -> None:
+        auction, price = chance.randrange(AUCTIONS), chance.randrange(1, PRICE_MAX)
+        time_ms = FIRST_MS + number * 1000 // EVENTS_PER_SECOND_OF_EVENT_TIME
+        time_ms = max(time_ms - chance.randrange(OUT_OF_ORDER_MS), FIRST_MS)
+        bid = {"auction": auction, "price": price, "bidder": chance.randrange(10**6), "time": _text(time_ms)}
+        self._producer.produce(self._topic, orjson.dumps(bid), partition=number % PARTITIONS)
+        window = (auction, time_ms // WINDOW_MS * WINDOW_MS)
+        self._counts[window] += 1
+        self._totals[window] += price
+
+
+def _text(time_ms: int) -> str:
+    """As the json format writes a TIMESTAMP(3): without trailing zeros of the fraction."""
+    moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text}.{time_ms % 1000:03}".rstrip("0") if time_ms % 1000 else text
 
 
 def written_windows(bootstrap_servers: str, topic: str) -> Counter[Window]:
