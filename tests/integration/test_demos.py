@@ -44,7 +44,7 @@ def test_demo_shows_results_rates_and_the_watermark_and_says_how_to_go_on() -> N
 @pytest.mark.kafka
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_demo_kafka_is_exact_through_a_kill(kafka: str) -> None:
-    output = run("server.demo", "kafka", "--events", "200000", bootstrap_servers=kafka)
+    output = run("server.demo", "kafka", "--bids", "40000", "--seconds", "6", bootstrap_servers=kafka)
     assert "kill -9" in output
     assert "Exact: every bid was counted once, through the kill." in output
 
