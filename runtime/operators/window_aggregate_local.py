@@ -52,11 +52,20 @@ class RowAggregator:
     def reduce(self, partials: list[Array]) -> list[Array]:
         """Partials with one row per key and window. Where a sum of decimals does not fit its
         column the partials come back as they are: only the global phase has room to add them."""
-        keys, values = partials[: len(self._keys) + 1], partials[len(self._keys) + 1 :]
+        row_count = len(partials[self.end_column])
+        if row_count <= 1:
+            return partials
+        ends = partials[self.end_column].to_numpy()
+        one_window = len(self._keys) > 0 and ends.min() == ends.max()
+        # Most batches fall into one window: then the end need not be compared.
+        keys = partials[: self.end_column + (not one_window)]
+        values = partials[self.end_column + 1 :]
         try:
             reduced_keys, reduced = reduce_groups(keys, list(zip(values, self._reductions, strict=True)))
         except SumOverflowError:
             return partials
+        if one_window:
+            reduced_keys.append(partials[self.end_column].slice(0, len(reduced[0])))
         return reduced_keys + reduced
 
 
