@@ -197,6 +197,7 @@ class JobManager:
                 continue
             if record.is_query:
                 await self._end_unrecoverable(record, _LOST)
+                await self._thread.run(self._services.store.drop_job, record.job_id)
                 continue
             master = JobMaster(self._services, record, graph, settings)
             self._masters[record.job_id] = master
@@ -209,6 +210,7 @@ class JobManager:
         records = sorted(self._records.all(), key=lambda record: record.submitted_at_ms)
         ended = [record for record in records if record.state.terminal]
         for record in ended[:-ENDED_JOBS_KEPT]:
+            self._services.store.drop_job(record.job_id)
             self._records.delete(record.job_id)
         for record in ended[-ENDED_JOBS_KEPT:]:
             self._ended[record.job_id] = self._records.history(record.job_id) or _bare_status(record)
