@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import selectors
 import socket
 import threading
@@ -17,6 +18,8 @@ import pyarrow as pa
 from runtime.exchange.connection import ConnectionClosed, FramedConnection
 from runtime.exchange.frames import FrameError, Header
 
+log = logging.getLogger(__name__)
+
 
 class ConnectionHandler(Protocol):
     """What is done with connections; called in the I/O thread."""
@@ -26,6 +29,9 @@ class ConnectionHandler(Protocol):
 
     def on_lost(self, connection: FramedConnection, reason: str) -> None:
         """The connection is closed and will not come back."""
+
+    def on_broken(self, error: Exception) -> None:
+        """The thread cannot go on: no connection will say anything any more."""
 
 
 class IoThread:
@@ -56,7 +62,7 @@ class IoThread:
         if self._thread.is_alive():
             self.call(self._stop)
             self._thread.join()
-            self._wake_sender.close()
+        self._wake_sender.close()
 
     def call(self, function: Callable[[], None]) -> None:
         """Run `function` in the I/O thread. Calls keep their order."""
@@ -66,8 +72,8 @@ class IoThread:
     def _wake(self) -> None:
         try:
             self._wake_sender.send(b"\0")
-        except BlockingIOError:
-            pass  # Enough wake-ups are under way.
+        except OSError:
+            pass  # Enough wake-ups are under way, or the thread has ended.
 
     def _on_output(self, connection: FramedConnection) -> None:
         if connection not in self._with_output:
@@ -96,6 +102,17 @@ class IoThread:
         self._selector.register(connection.sock, events, connection)
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        except Exception as error:  # A mistake of ours: without this thread the process is of no use.
+            log.critical("the I/O thread ends", exc_info=error)
+            self._handler.on_broken(error)
+        finally:
+            for key in list(self._selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+            self._selector.close()
+
+    def _loop(self) -> None:
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, None)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         while not self._closing:
@@ -112,9 +129,6 @@ class IoThread:
             while self._timers and self._timers[0][0] <= time.monotonic():
                 heapq.heappop(self._timers)[2]()
             self._send_output()
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
 
     def _stop(self) -> None:
         self._closing = True

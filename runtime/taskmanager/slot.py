@@ -56,6 +56,8 @@ from runtime.taskmanager.task import Task, TaskServices
 
 log = logging.getLogger("runtime.slot")
 
+BROKEN_EXIT_CODE = 70
+"""The process ended itself after a mistake of ours; its supervisor reports the slot as lost."""
 REPORT_INTERVAL_S = 2.0
 NETWORK_BYTES = 64_000_000
 BUFFER_TIMEOUT = "execution.buffer-timeout"
@@ -78,7 +80,7 @@ class Slot:
     def __init__(self, settings: SlotSettings, control: ControlChannel) -> None:
         self._settings = settings
         self._control = control
-        self._data = DataServer(settings.host, settings.slot_id)
+        self._data = DataServer(settings.host, settings.slot_id, lambda _: os._exit(BROKEN_EXIT_CODE))
         self._garbage = GarbageCollection()
         self._job_id: JobId | None = None
         self._generation = 0

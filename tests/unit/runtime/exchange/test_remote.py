@@ -63,7 +63,8 @@ class Side:
 
     def __init__(self, name: str, *attempts: AttemptId) -> None:
         self.name = SlotId(name)
-        self.server = DataServer("127.0.0.1", self.name)
+        self.broken: list[Exception] = []
+        self.server = DataServer("127.0.0.1", self.name, self.broken.append)
         self.server.start()
         self.inbox = Inbox()
         self.server.begin(JOB, 1, list(attempts))
@@ -92,6 +93,7 @@ def sides(request: pytest.FixtureRequest) -> Iterator[Callable[..., Side]]:
     yield make
     for side in made:
         side.server.close()
+        assert side.broken == []
 
 
 PRODUCER, CONSUMER = attempt(1), attempt(2)
@@ -255,6 +257,18 @@ def test_strangers_are_turned_away(sides: Callable[..., Side], greeting: Callabl
             assert stranger.recv(1) == b""
         except ConnectionResetError:
             pass
+
+
+def test_a_mistake_of_ours_is_not_silent() -> None:
+    side = Side("a")
+
+    def mistake() -> None:
+        raise ZeroDivisionError
+
+    side.server._io.call(mistake)
+    within(10, lambda: bool(side.broken))
+    side.server.close()
+    assert isinstance(side.broken[0], ZeroDivisionError)
 
 
 def test_a_local_channel_accounts_as_a_remote_one() -> None:
