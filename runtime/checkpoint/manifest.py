@@ -42,6 +42,14 @@ class SinkRecord(msgspec.Struct, frozen=True):
     floors: dict[int, int] = {}
 
 
+class CheckpointCounts(msgspec.Struct, frozen=True):
+    """Checkpoints of a job since its first start, the one that holds this record counted as completed."""
+
+    triggered: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
 class CheckpointManifest(msgspec.Struct, frozen=True):
     """`parent_id` and `restored_id` are the checkpoint before this one and the one its generation started from (0 =
     none). `incarnation` names the generation that triggered it. Times are epoch ms."""
@@ -58,6 +66,7 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
     snapshots: tuple[SubtaskSnapshot, ...]
     sinks: tuple[SinkRecord, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
+    counts: CheckpointCounts = CheckpointCounts()
     version: int = MANIFEST_VERSION
 
     @property

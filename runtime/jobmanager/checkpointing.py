@@ -15,7 +15,13 @@ from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
 from runtime.api import CheckpointSummary, StaleLeaderError
 from runtime.checkpoint import coordinator as core
-from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer, SinkRecord, VertexRecord
+from runtime.checkpoint.manifest import (
+    CheckpointCounts,
+    CheckpointManifest,
+    CheckpointPointer,
+    SinkRecord,
+    VertexRecord,
+)
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId
 from runtime.job_settings import JobSettings
@@ -43,7 +49,7 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 class CheckpointHistory:
-    """Figures over all generations of a job in this JobManager."""
+    """Figures over all generations of a job; manifests carry them over to the next JobManager."""
 
     def __init__(self) -> None:
         self.triggered = 0
@@ -59,6 +65,8 @@ class CheckpointHistory:
                 latest_bytes=manifest.state_bytes,
                 latest_path=str(directory / pointer.path),
             )
+            counts = manifest.counts
+            self.triggered, self.completed, self.failed = counts.triggered, counts.completed, counts.failed
         self.latest = msgspec.structs.replace(self.latest, restored_id=manifest.checkpoint_id)
 
     def summary(self, in_progress: int) -> CheckpointSummary:
@@ -233,6 +241,7 @@ class Checkpointing:
                 for uid, namespace in record.namespaces.items()
             ),
             fingerprints=generation.graph.fingerprints,
+            counts=CheckpointCounts(self._history.triggered, self._history.completed + 1, self._history.failed),
         )
 
     # --------------------------------------------------------------------------------------------------- retention
