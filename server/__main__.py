@@ -240,7 +240,6 @@ def _job_manager_settings(config: Config) -> JobManagerSettings:
         rpc_port=section.rpc_port,
         heartbeat_interval_ms=section.heartbeat_interval_ms,
         heartbeat_timeout_ms=section.heartbeat_timeout_ms,
-        slot_timeout_ms=section.slot_timeout_ms,
         job_defaults=dict(config.job),
     )
 

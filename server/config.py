@@ -43,7 +43,6 @@ class JobManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unkn
     rpc_port: int
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
-    slot_timeout_ms: int
     slots_expected: int
 
 

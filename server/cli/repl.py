@@ -106,7 +106,10 @@ def _session(shell: Shell) -> PromptSession[str]:
 
 
 def _location(shell: Shell) -> str:
-    return ".".join(shell.location)
+    try:
+        return ".".join(shell.location)
+    except ShellError:
+        return "?"  # The server is away; the next statement tells.
 
 
 def _key_bindings() -> KeyBindings:

@@ -49,8 +49,7 @@ class Shell:
         self.commands: Callable[[Shell, str], None] | None = None
         """Runs a backslash command of a script; set by the owner, since commands run scripts too."""
         self.last_statement = ""
-        self.location = ("", "")
-        """Current catalog and database, for the prompt."""
+        self._location: tuple[str, str] | None = None
         self._open_pages: Iterator[Page] = iter(())
 
     # -- the session
@@ -64,11 +63,14 @@ class Shell:
             raise
         except ShellError as error:
             self.note(f"stays in the gateway's default catalog: {error.message}")
-        self.refresh_location()
+        self._location = None
 
-    def refresh_location(self) -> None:
-        """Asks where the session is."""
-        self.location = (self._single("SHOW CURRENT CATALOG"), self._single("SHOW CURRENT DATABASE"))
+    @property
+    def location(self) -> tuple[str, str]:
+        """Current catalog and database: asked for once, and again after USE. Raises ShellError."""
+        if self._location is None:
+            self._location = (self._single("SHOW CURRENT CATALOG"), self._single("SHOW CURRENT DATABASE"))
+        return self._location
 
     def first_column(self, statement: str) -> list[str]:
         """The first column of a short result, for commands of the shell."""
@@ -137,7 +139,7 @@ class Shell:
         finally:
             self.client.end(operation, at_work=at_work)
         if statement.split(None, 1)[0].upper() == "USE":
-            self.refresh_location()
+            self._location = None
 
     def _submit(self, statement: str) -> str:
         try:
