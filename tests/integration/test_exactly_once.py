@@ -1,5 +1,6 @@
 """The promise, on real Kafka and real processes: kill -9 of anything at any moment, and the read-committed output is
-exactly the expected multiset. `HEADRACE_CHAOS_EVENTS` sets the size: 100,000 by default, 1,000,000 in `make chaos`."""
+exactly the expected multiset. Each test runs at two sizes: 100,000 events always, 1,000,000 over 90 s in `make chaos`.
+`HEADRACE_CHAOS_SEED` gives other events and other faults."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import random
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,10 +18,7 @@ from tests.support import events as ev
 from tests.support.cluster import Cluster, Role, Session
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
-EVENTS = int(os.environ.get("HEADRACE_CHAOS_EVENTS", "100000"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
-DURATION_S = max(20.0, EVENTS * 90 / 1_000_000)
-KILLS_MIN = 4 if EVENTS < 1_000_000 else 10
 FINISH_TIMEOUT_S = 240.0
 RECOVERY_TIMEOUT_S = 90.0
 ROLES: tuple[Role, ...] = ("slot", "taskmanager", "slot", "jobmanager")
@@ -34,14 +32,30 @@ SETTINGS = {
 }
 
 
+class Size(NamedTuple):
+    events: int
+    duration_s: float
+    kills_min: int
+
+
+SIZES = pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(Size(100_000, 15.0, 4), id="100k"),
+        pytest.param(Size(1_000_000, 90.0, 10), id="1M", marks=pytest.mark.chaos),
+    ],
+)
+
+
 class Run:
     """One pipeline under fire: topics, cluster, paced input, killer; then the output as decoded rows."""
 
-    def __init__(self, kafka: str, directory: Path, late_share: float = 0.0) -> None:
+    def __init__(self, kafka: str, directory: Path, size: Size, late_share: float = 0.0) -> None:
         self.kafka = kafka
+        self.size = size
         self.directory = directory
         self.source, self.target = unique_name("in"), unique_name("out")
-        self.events = list(ev.events(EVENTS, SEED, late_share))
+        self.events = list(ev.events(size.events, SEED, late_share))
         self.kills: list[str] = []
         self.prefix = unique_name("eos")
 
@@ -50,14 +64,14 @@ class Run:
         create_topic(self.kafka, self.source, ev.PARTITIONS)
         create_topic(self.kafka, self.target, ev.PARTITIONS)
         with Cluster.start(self.directory, task_managers=2, slots=2) as cluster:
-            producer = ev.PacedProducer(self.kafka, self.source, self.events, DURATION_S)
+            producer = ev.PacedProducer(self.kafka, self.source, self.events, self.size.duration_s)
             job_id = self._submit(cluster.session(SETTINGS), columns, query)
             producer.start()
             self._kill_while(producer, cluster, job_id)
             producer.join()
             job = cluster.wait_for_job(job_id, "FINISHED", FINISH_TIMEOUT_S)
         assert open_transactions(self.kafka, self.prefix) == []
-        assert len(self.kills) >= KILLS_MIN, self.kills
+        assert len(self.kills) >= self.size.kills_min, self.kills
         rows = [json.loads(record.value or b"null") for record in read_topic(self.kafka, self.target)]
         return rows, job
 
@@ -82,10 +96,10 @@ class Run:
         return session.insert(f"INSERT INTO dst {query}")
 
     def _kill_while(self, producer: threading.Thread, cluster: Cluster, job_id: str) -> None:
-        """Kill a random process again and again until all is sent and KILLS_MIN have died. Mostly the job is let
+        """Kill a random process again and again until all is sent and enough have died. Mostly the job is let
         recover and run for a moment first; every third time the next fault comes in the middle of recovery."""
         rng = random.Random(SEED)
-        while producer.is_alive() or len(self.kills) < KILLS_MIN:
+        while producer.is_alive() or len(self.kills) < self.size.kills_min:
             if len(self.kills) % 3 != 2:
                 cluster.wait_for_job(job_id, "RUNNING", RECOVERY_TIMEOUT_S)
             threading.Event().wait(rng.uniform(0.2, 2.0))  # the moment of the fault, not a synchronisation
@@ -104,9 +118,10 @@ WINDOW_QUERY = """SELECT k, window_start, COUNT(*), SUM(v)
   GROUP BY k, window_start, window_end"""
 
 
+@SIZES
 @pytest.mark.timeout(600)
-def test_windowed_counts_and_sums_are_exact_under_kill_9(kafka: str, tmp_path: Path) -> None:
-    run = Run(kafka, tmp_path)
+def test_windowed_counts_and_sums_are_exact_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+    run = Run(kafka, tmp_path, size)
     rows, _ = run.execute(WINDOW_COLUMNS, WINDOW_QUERY)
     expected = Counter(
         (key, ev.time_text(start), count, total)
@@ -117,20 +132,22 @@ def test_windowed_counts_and_sums_are_exact_under_kill_9(kafka: str, tmp_path: P
     assert expected - found == Counter(), f"missing, after {run.kills}"
 
 
+@SIZES
 @pytest.mark.timeout(600)
-def test_late_rows_are_dropped_once_and_counted_exactly_under_kill_9(kafka: str, tmp_path: Path) -> None:
-    run = Run(kafka, tmp_path, late_share=0.02)
+def test_late_rows_are_dropped_once_and_counted_exactly_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+    run = Run(kafka, tmp_path, size, late_share=0.02)
     rows, job = run.execute(WINDOW_COLUMNS, WINDOW_QUERY)
     windows = Counter((row["k"], row["window_start"]) for row in rows)
     assert [window for window, count in windows.items() if count > 1] == []
     late = late_rows(job)
     assert late > 0
-    assert sum(row["cnt"] for row in rows) + late == EVENTS, run.kills
+    assert sum(row["cnt"] for row in rows) + late == size.events, run.kills
 
 
+@SIZES
 @pytest.mark.timeout(600)
-def test_filter_and_projection_are_exact_under_kill_9(kafka: str, tmp_path: Path) -> None:
-    run = Run(kafka, tmp_path)
+def test_filter_and_projection_are_exact_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+    run = Run(kafka, tmp_path, size)
     columns = "id BIGINT, k STRING, doubled INT"
     rows, _ = run.execute(columns, "SELECT id, UPPER(k), v * 2 FROM src WHERE v > 0")
     expected = Counter((e.id, e.k.upper(), e.v * 2) for e in run.events if e.v > 0)
