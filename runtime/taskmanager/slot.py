@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -85,7 +86,6 @@ class Slot:
         self._job_id: JobId | None = None
         self._generation = 0
         self._tasks: dict[AttemptId, Task] = {}
-        self._report_wanted = threading.Event()
 
     def run(self) -> None:
         """Until the supervisor closes the control channel."""
@@ -173,7 +173,7 @@ class Slot:
         stateful = sum(isinstance(o, GlobalWindowAggregate) for d in descriptors for o in d.vertex.operators)
         return TaskServices(
             send=self._send,
-            on_ended=self._on_ended,
+            on_ending=self._on_ending,
             collect_garbage=self._garbage.at_barrier,
             managed_bytes=self._settings.managed_bytes // max(1, stateful),
             channel_bytes=channel_capacity(self._settings.network_bytes, channel_count),
@@ -224,17 +224,20 @@ class Slot:
         except OSError:
             pass  # The supervisor is gone; the lifeline ends this process.
 
-    def _on_ended(self, task: Task) -> None:
+    def _on_ending(self, task: Task) -> None:
+        """The last figures go before the final state: the slot may be released right after that."""
         self._data.forget(task.attempt)
-        self._report_wanted.set()
+        self._send_report([task])
 
     def _report(self) -> None:
         while True:
-            self._report_wanted.wait(REPORT_INTERVAL_S)
-            self._report_wanted.clear()
-            metrics = [self._metrics(task) for task in list(self._tasks.values())]
-            known = tuple(m for m in metrics if m is not None)
-            self._send(SlotReport(self._settings.slot_id, self._garbage.at_report(), known))
+            time.sleep(REPORT_INTERVAL_S)
+            self._send_report([task for task in list(self._tasks.values()) if not task.ending])
+
+    def _send_report(self, tasks: list[Task]) -> None:
+        metrics = [self._metrics(task) for task in tasks]
+        known = tuple(m for m in metrics if m is not None)
+        self._send(SlotReport(self._settings.slot_id, self._garbage.at_report(), known))
 
     def _metrics(self, task: Task) -> TaskMetrics | None:
         try:

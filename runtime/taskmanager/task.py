@@ -73,10 +73,11 @@ ToTask = StartTasks | AssignSplits | TriggerCheckpoint | AbortCheckpoint | Commi
 
 
 class TaskServices(msgspec.Struct, frozen=True):
-    """What a slot gives to each of its tasks. `on_ended` is called once, last, in the task's thread."""
+    """What a slot gives to each of its tasks. `on_ending` is called once, in the task's thread, when
+    only closing is left to be done and the final state to be sent."""
 
     send: Callable[[FromSlot], None]
-    on_ended: Callable[[Task], None]
+    on_ending: Callable[[Task], None]
     collect_garbage: Callable[[int], None]
     """Called at a barrier with the checkpoint's id, once the batch before it is released."""
     managed_bytes: int
@@ -151,6 +152,9 @@ class Task:
         self.inbox = Inbox()
         self.account = TimeAccount(services.monotonic_ms)
         self.progress = 0
+        self.ending = False
+        """Its last figures are reported; only the final state is left to be sent."""
+        self._metrics_lock = threading.Lock()
         self._services = services
         for edge in descriptor.inputs:
             for _ in edge.producers:
@@ -224,7 +228,8 @@ class Task:
         return self.inbox.channels[ends.index((edge_id, producer))]
 
     def metrics(self) -> TaskMetrics:
-        shares = self.account.shares()
+        with self._metrics_lock:
+            shares = self.account.shares()
         operators = self._chain.counters()
         if self._source is not None:
             operators[self._source.uid] = self._source.counters()
@@ -258,10 +263,12 @@ class Task:
                 final = TaskStateChanged(self.attempt, TaskState.CANCELED)
             else:
                 log.warning("task %s failed", self.attempt, exc_info=error)
+        # The last figures are taken while everything is still open.
+        self.ending = True
+        self._services.on_ending(self)
         self._close(final.state)
         self.account.unbind_thread()
         self._services.send(final)
-        self._services.on_ended(self)
 
     def _live(self) -> None:
         self._initialize()

@@ -21,6 +21,7 @@ from runtime.protocol.messages import (
     InputsEnded,
     Ping,
     Pong,
+    SlotReport,
     TaskState,
     TaskStateChanged,
 )
@@ -66,7 +67,11 @@ def test_a_query_runs_from_deployment_to_its_end(tmp_path: Path) -> None:
         last = page(slot, who, 2)
         assert last.rows.to_pydict() == {"c0": [5]}
         assert last.ended
-        slot.wait_state(who, TaskState.FINISHED)
+        finished = slot.wait_state(who, TaskState.FINISHED)
+        before = slot.messages[: slot.messages.index(finished)]
+        reports = [m for report in before if isinstance(report, SlotReport) for m in report.tasks]
+        assert reports[-1].records_in == 5
+        assert reports[-1].operators["calc"] == {"numRecordsFiltered": 2}
         assert page(slot, who, 2).rows.equals(last.rows)
 
 
