@@ -14,7 +14,6 @@ class JobManagerSettings(msgspec.Struct, frozen=True):
     rpc_port: int = 6123
     heartbeat_interval_ms: int = 10_000
     heartbeat_timeout_ms: int = 50_000
-    slot_timeout_ms: int = 30_000
     job_defaults: dict[str, str] = {}
     """Default job settings (Flink's keys) below what a session sets."""
 
