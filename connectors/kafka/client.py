@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
@@ -19,8 +23,9 @@ OnError = Callable[[KafkaError], None]
 
 _COMMON: Settings = {
     "enable.metrics.push": False,
-    # librdkafka writes to stderr; below "error" it reports what it then repairs by itself.
+    # Below "error" librdkafka reports what it then repairs by itself.
     "log_level": 3,
+    "reconnect.backoff.ms": 200,
 }
 
 _CONSUMER: Settings = {
@@ -53,6 +58,31 @@ _LASTING = frozenset({
 })  # fmt: skip
 
 
+class _OncePerInterval(logging.Filter):
+    """Lets a message through at most once per interval, its numbers aside: while a broker is away the library
+    repeats the same line twenty times a second, for each client."""
+
+    INTERVAL_S = 10.0
+    _NUMBERS = re.compile(r"\d+")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._shown_at_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now_s = self._NUMBERS.sub("#", record.getMessage()), time.monotonic()
+        with self._lock:
+            if now_s - self._shown_at_s.get(kind, -self.INTERVAL_S) < self.INTERVAL_S:
+                return False
+            self._shown_at_s[kind] = now_s
+            return True
+
+
+_LOGGER = logging.getLogger("connectors.kafka")
+_LOGGER.addFilter(_OncePerInterval())
+
+
 def admin_client(client: Mapping[str, str]) -> AdminClient:
     return _built(AdminClient, {**_COMMON, **client})
 
@@ -71,9 +101,9 @@ def _callback(on_error: OnError | None) -> Settings:
     return {} if on_error is None else cast(Settings, {"error_cb": on_error})
 
 
-def _built(kind: Callable[[Settings], T], settings: Settings) -> T:
+def _built(kind: Callable[..., T], settings: Settings) -> T:
     try:
-        return kind(settings)
+        return kind({**settings, "logger": _LOGGER})
     except KafkaException as error:
         reason = kafka_error(error)
         raise OptionError(
