@@ -45,8 +45,8 @@ def run(seconds: float, rate: int) -> None:
         "",
         "To go on from here:",
         "  a cluster that stays    .venv/bin/headrace standalone --data-dir data --taskmanagers 2 --slots 2",
-        "  the SQL shell           .venv/bin/headrace sql              (HELP; shows what it can do)",
-        "  the HTTP API            curl http://127.0.0.1:8083/overview  (and /docs for all of it)",
+        "  the SQL shell           .venv/bin/headrace sql               (\\? shows what it can do)",
+        "  the HTTP API            curl http://127.0.0.1:8083/overview  (/openapi.json has all of it)",
         "  a Kafka pipeline        make demo-kafka                      (exactly once, through a kill -9)",
     )
 
