@@ -216,6 +216,27 @@ GROUPS = [
         ],
     ),
     Group(
+        name="intervals",
+        columns={"ts": "TIMESTAMP(3)", "n": "INT"},
+        rows=[["2020-01-31T10:00:00", 1], ["2020-02-29T23:59:59.999", -5], ["2021-12-31T00:00:00", 100], [None, 2]],
+        cases=[
+            "ts + (n * INTERVAL '1' HOUR + INTERVAL '1' DAY)",
+            "ts + (n * INTERVAL '1' HOUR - INTERVAL '30' MINUTE)",
+            "ts - (n * INTERVAL '1' MONTH + INTERVAL '1' YEAR)",
+            "ts + (-(n * INTERVAL '1' DAY))",
+            "ts - (-(n * INTERVAL '1' MONTH))",
+            *[
+                f"EXTRACT({unit} FROM n * INTERVAL '1 02:03:04.567' DAY TO SECOND)"
+                for unit in ("DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "EPOCH")
+            ],
+            *[f"EXTRACT({unit} FROM n * INTERVAL '1-2' YEAR TO MONTH)" for unit in ("YEAR", "MONTH", "QUARTER")],
+            "CAST(n * INTERVAL '1 02:03:04.567' DAY TO SECOND AS STRING)",
+            "CAST(n * INTERVAL '1-2' YEAR TO MONTH AS STRING)",
+            "n * INTERVAL '1' HOUR > INTERVAL '2' HOUR",
+            "n * INTERVAL '1' MONTH = INTERVAL '1' MONTH",
+        ],
+    ),
+    Group(
         name="timestampdiff",
         columns={"a": "TIMESTAMP(3)", "b": "TIMESTAMP(3)", "x": "DATE", "y": "DATE", "u": "TIMESTAMP(6)"},
         rows=[

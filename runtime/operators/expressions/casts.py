@@ -182,7 +182,7 @@ def _decimal_of_float(vector: Vector, t: ArrowType) -> Vector:
         if not np.isfinite(value):
             return None
         rounded = Decimal(repr(value)).quantize(quantum, ROUND_HALF_UP, wide)
-        return rounded if abs(rounded.scaleb(t.scale, wide)) < limit else None
+        return rounded if rounded.scaleb(t.scale, wide).copy_abs() < limit else None
 
     column = as_array(vector, length_of(vector))
     return per_distinct(convert, t)(column if column.type == pa.float64() else pc.cast(column, pa.float64()))

@@ -127,7 +127,7 @@ def _decimal_parser(t: ArrowType) -> Callable[[str], Decimal | None]:
         if number.adjusted() > 2 * decimals.PRECISION_MAX:
             return None
         rounded = number.quantize(quantum, ROUND_HALF_UP, _WIDE)
-        return rounded if abs(rounded.scaleb(t.scale, _WIDE)) < limit else None
+        return rounded if rounded.scaleb(t.scale, _WIDE).copy_abs() < limit else None
 
     return parse
 

@@ -1,4 +1,4 @@
-"""JSON_VALUE: one Python call per distinct text; paths read as Jayway's JsonPath does, modes and behaviours as Flink."""
+"""JSON_VALUE: one Python call per distinct text; paths as in Jayway's JsonPath, modes and behaviours as in Flink."""
 
 from __future__ import annotations
 
