@@ -110,6 +110,10 @@ class Inbox:
         if self._interrupt is not None:
             raise self._interrupt
 
+    @property
+    def has_mail(self) -> bool:
+        return bool(self._mail)
+
     def take_mail(self) -> object | None:
         """The oldest message, or None."""
         if not self._mail:

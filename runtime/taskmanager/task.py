@@ -32,6 +32,7 @@ from runtime.exchange.writer import RecordWriter
 from runtime.ids import AttemptId
 from runtime.key_groups import key_group_range
 from runtime.operators.chain import OperatorChain
+from runtime.operators.collect import ResultBuffer
 from runtime.operators.environment import TaskEnvironment
 from runtime.operators.protocol import KeyGroupRange, OperatorContext
 from runtime.operators.registry import build_operators
@@ -149,6 +150,7 @@ class Task:
     def __init__(self, descriptor: TaskDescriptor, services: TaskServices) -> None:
         self.descriptor = descriptor
         self.attempt = descriptor.attempt
+        self.now_ms = services.monotonic_ms
         self.inbox = Inbox()
         self.account = TimeAccount(services.monotonic_ms)
         self.progress = 0
@@ -195,7 +197,7 @@ class Task:
 
     def attach(self, writers: list[RecordWriter]) -> None:
         """One writer per outgoing edge; before `start`."""
-        self._outputs = TaskOutputs(writers, self._services.monotonic_ms)
+        self._outputs = TaskOutputs(writers, self.now_ms)
 
     def start(self) -> None:
         self._thread.start()
@@ -215,10 +217,6 @@ class Task:
     def ended(self) -> bool:
         """The thread has reported its final state and is gone."""
         return self._thread.ident is not None and not self._thread.is_alive()
-
-    def now_ms(self) -> float:
-        """The task's monotonic clock."""
-        return self._services.monotonic_ms()
 
     def input_channel(self, edge_id: int, producer: AttemptId) -> InputChannel:
         """The consumer's side of one incoming channel. Raises LookupError."""
@@ -326,7 +324,7 @@ class Task:
     def _poll_source(self, timeout_ms: int) -> None:
         """What the reader waited for rows counts as idle: its wall time without its CPU time."""
         assert self._source is not None
-        now_ms, waiting = self._services.monotonic_ms, True
+        now_ms, waiting = self.now_ms, True
         wall_ms, cpu_s = now_ms(), time.thread_time()
         for element in self._source.poll(timeout_ms):
             if waiting:
@@ -352,7 +350,7 @@ class Task:
         channel, element = taken
         match element:
             case Barrier():
-                self._perform(self._aligner.on_barrier(channel, element, self._services.monotonic_ms()))
+                self._perform(self._aligner.on_barrier(channel, element, self.now_ms()))
             case Watermark(timestamp_ms=timestamp_ms):
                 self._take_in_all(self._valve.on_watermark(channel, timestamp_ms))
             case WatermarkStatus(idle=idle):
@@ -360,7 +358,7 @@ class Task:
             case EndOfInput(drain=drain):
                 self._drain = self._drain and drain
                 self._take_in_all(self._valve.on_ended(channel))
-                self._perform(self._aligner.on_ended(channel, self._services.monotonic_ms()))
+                self._perform(self._aligner.on_ended(channel, self.now_ms()))
             case Batch():
                 self._take_in(element)
         return True
@@ -404,8 +402,14 @@ class Task:
             if not self._checkpoints.final_committed:
                 self._wait(None)
         if self.collect is not None:
+            self._await_reader(self.collect.buffer)
+
+    def _await_reader(self, results: ResultBuffer) -> None:
+        """Until the last row is read; checkpoints are served meanwhile."""
+        while not results.drained():
+            self._serve_mail()
             with self.account.waiting(Waiting.IDLE):
-                self.inbox.wait_until(self.collect.buffer.drained)
+                self.inbox.wait_until(lambda: self.inbox.has_mail or results.drained())
 
     # ----------------------------------------------------------------------------------------------------- waits
 

@@ -63,6 +63,8 @@ def test_a_query_runs_from_deployment_to_its_end(tmp_path: Path) -> None:
         assert [s.uid for s in acknowledged.snapshot.operators] == ["values", "calc", "collect"]
         slot.commit(1)
         slot.wait(CheckpointCommitted)
+        slot.trigger(2, who)
+        slot.acknowledged(2, who)
         assert not slot.find(TaskStateChanged, lambda m: m.state is TaskState.FINISHED)
         last = page(slot, who, 2)
         assert last.rows.to_pydict() == {"c0": [5]}
