@@ -31,7 +31,7 @@ def test_cpu_of_children_counts_once_even_after_they_have_ended() -> None:
         assert process.stdin is not None
         process.stdin.close()
     # The interpreters' own starts come on top; a second count of the child would make it more than a second.
-    assert 0.35 <= usage.total_cpu_s <= 0.95
+    assert 0.2 <= usage.total_cpu_s <= 0.95
     assert usage.peak_bytes > 5_000_000
     assert usage.kafka_client_cpu_s == 0
 
