@@ -26,7 +26,9 @@ from connectors.kafka.protocol import Marker, Redo, marker_for
 
 RECORDS_PER_CALL_MAX = 1_000
 QUEUED_RECORDS_MAX = 200_000
-"""Below the client's own limit: its queue is never full, so records never have to be offered twice."""
+"""Below the client's default limit: its queue is never full, so records need not be offered twice."""
+QUEUE_FULL_WAIT_S = 0.01
+"""Where `queue.buffering.max.messages` is lower: how long to wait before the rest is offered again."""
 
 T = TypeVar("T")
 
@@ -186,12 +188,29 @@ def send_records(client: Producer, topic: str, records: pa.RecordBatch, on_deliv
                 for value, key, stamp, header in zip(
                     chosen, chosen_keys or [None] * len(chosen), stamp_list, header_list, strict=True
                 ):
-                    client.produce(
-                        topic, value, key, partition,
-                        on_delivery=on_delivery, timestamp=stamp or 0, headers=header or [],
-                    )  # fmt: skip
+                    _send_one(client, topic, value, key, partition, on_delivery, stamp or 0, header or [])
             else:
                 _send_batch(client, topic, partition, chosen, chosen_keys, on_delivery)
+
+
+def _send_one(
+    client: Producer,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    partition: int,
+    on_delivery: Any,
+    timestamp_ms: int,
+    headers: Any,
+) -> None:
+    while True:
+        try:
+            client.produce(
+                topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms, headers=headers
+            )
+            return
+        except BufferError:
+            client.poll(QUEUE_FULL_WAIT_S)
 
 
 def _send_batch(
@@ -207,17 +226,30 @@ def _send_batch(
         messages = [{"value": value} for value in values]
     else:
         messages = [{"value": value, "key": key} for value, key in zip(values, keys, strict=True)]
-    # The partition must be an argument: one inside a message is ignored without a word.
-    accepted = client.produce_batch(topic, messages, partition, on_delivery=on_delivery)
-    if accepted != len(messages):
-        refused = next((m["_error"] for m in messages if m.get("_error") is not None), None)
-        if refused is None:
-            raise ConnectorError(
-                f"Kafka's client took {accepted} of {len(messages)} records for topic {topic} without an error",
-                domain=ErrorDomain.INTERNAL,
-                retry=True,
-            )
-        raise failed(refused, f"producing to topic {topic}, partition {partition}")
+    while True:
+        # The partition must be an argument: one inside a message is ignored without a word.
+        accepted = client.produce_batch(topic, messages, partition, on_delivery=on_delivery)
+        if accepted == len(messages):
+            return
+        messages = _not_queued(messages, accepted, topic, partition)
+        client.poll(QUEUE_FULL_WAIT_S)
+
+
+def _not_queued(messages: list[dict[str, Any]], accepted: int, topic: str, partition: int) -> list[dict[str, Any]]:
+    """The messages that found the client's queue full. From the first of them on it takes none, so they are the last
+    ones and order is kept. Raises ConnectorError for any other refusal."""
+    errors = [message.get("_error") for message in messages]
+    other = next((error for error in errors if error is not None and error.code() != KafkaError._QUEUE_FULL), None)
+    if other is not None:
+        raise failed(other, f"producing to topic {topic}, partition {partition}")
+    # By identity: comparing a KafkaError with None leaves a stray exception behind.
+    if any((error is not None) != (i >= accepted) for i, error in enumerate(errors)):
+        raise ConnectorError(
+            f"Kafka's client took {accepted} of {len(messages)} records for topic {topic} and does not say which",
+            domain=ErrorDomain.INTERNAL,
+            retry=True,
+        )
+    return [{name: value for name, value in message.items() if name != "_error"} for message in messages[accepted:]]
 
 
 def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) -> dict[int, Marker]:

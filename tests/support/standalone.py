@@ -150,6 +150,8 @@ class Standalone:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "server", "standalone", "--http-port", str(self.port), "--data-dir", str(data)]
+        # A port of its own: another cluster on this machine may take the default one between look and bind.
+        command += ["--rpc-port", str(free_port())]
         command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
