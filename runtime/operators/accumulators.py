@@ -23,6 +23,7 @@ from runtime.operators.grouping import Reduction
 pc: Any = pyarrow.compute
 Array = Any
 
+_ZERO = pa.scalar(0, pa.int64())
 _REDUCTION = {AggregateFunction.MIN: Reduction.MIN, AggregateFunction.MAX: Reduction.MAX}
 
 
@@ -87,7 +88,7 @@ class Accumulator:
     def _average(self, sums: Array, counts: Array) -> Array:
         if pa.types.is_decimal(sums.type):
             return decimal_sums.average(sums, counts, self._result_type)
-        divisors = pc.if_else(pc.equal(counts, 0), pa.scalar(None, pa.int64()), counts)
+        divisors = pc.if_else(pc.equal(counts, _ZERO), pa.scalar(None, pa.int64()), counts)
         if pa.types.is_integer(sums.type):
             return pc.divide(sums, divisors).cast(self._result_type, safe=False)
         return pc.divide(sums, divisors.cast(pa.float64())).cast(self._result_type, safe=False)
