@@ -94,10 +94,19 @@ class Sender:
         time_ms = FIRST_MS + number * 1000 // EVENTS_PER_SECOND_OF_EVENT_TIME
         time_ms = max(time_ms - chance.randrange(OUT_OF_ORDER_MS), FIRST_MS)
         bid = {"auction": auction, "price": price, "bidder": chance.randrange(10**6), "time": _text(time_ms)}
-        self._producer.produce(self._topic, orjson.dumps(bid), partition=number % PARTITIONS)
+        while not self._offered(orjson.dumps(bid), number % PARTITIONS):
+            self._producer.poll(0.05)
         window = (auction, time_ms // WINDOW_MS * WINDOW_MS)
         self._counts[window] += 1
         self._totals[window] += price
+
+    def _offered(self, value: bytes, partition: int) -> bool:
+        """False: the client's queue is full for the moment."""
+        try:
+            self._producer.produce(self._topic, value, partition=partition)
+        except BufferError:
+            return False
+        return True
 
 
 def _text(time_ms: int) -> str:
