@@ -147,6 +147,11 @@ class GatewayClient:
         return dict(answer)
 
 
+def slots_missing(job: dict[str, Any] | None) -> int:
+    """Slots a job still waits for, by its details."""
+    return int(job.get("slots-missing", 0)) if job is not None else 0
+
+
 def _exact(text: str) -> orjson.Fragment:
     """A number with a fraction stays the text it was: a DECIMAL has more digits than a float."""
     return orjson.Fragment(text)

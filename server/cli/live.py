@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from server.cli.client import Column, Row
+from server.cli.client import Column, Row, slots_missing
 from server.cli.output import NULL_TEXT, OPS, one_line
 
 ROWS_KEPT_MAX = 1_000
@@ -38,6 +38,7 @@ class LiveView:
         self._arrivals: deque[tuple[float, int]] = deque()
         self._job_asked_s = 0.0
         self._watermark_ms: int | None = None
+        self._slots_missing = 0
         self.count = 0
         self.kept: deque[Row] = deque(maxlen=ROWS_KEPT_MAX)
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
@@ -59,7 +60,9 @@ class LiveView:
             self._arrivals.popleft()
         if now_s - self._job_asked_s >= _JOB_INTERVAL_S:
             self._job_asked_s = now_s
-            self._watermark_ms = _watermark(self._job())
+            job = self._job()
+            self._watermark_ms = _watermark(job)
+            self._slots_missing = slots_missing(job)
 
     @property
     def rows_shown_max(self) -> int:
@@ -83,6 +86,8 @@ class LiveView:
         parts = [f"{self.count:,} rows", f"{rate:,.0f}/s", f"{now_s - self._started_s:.0f} s"]
         if self._watermark_ms is not None:
             parts.append(f"watermark {_instant(self._watermark_ms)}")
+        if self._slots_missing:
+            parts.append(f"waits for {self._slots_missing} more slots")
         return " " + " · ".join([*parts, "Ctrl-C ends the query"]) + " "
 
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from server.cli.client import GatewayClient, Page
+from server.cli.client import GatewayClient, Page, slots_missing
 from server.cli.errors import ConnectionLostError, Position, SessionLostError, ShellError, describe
 from server.cli.output import Format, TableWriter, writer
 from server.cli.script import Piece, line_and_column, split, substitute
 
 SHARED_CATALOG = "headrace"
+
+SILENCE_S = 3.0
+"""A query that shows nothing for so long is looked into."""
 
 
 @dataclass
@@ -175,11 +178,21 @@ class Shell:
         rows_out = writer(self.row_format, self.out, expanded=self.options.expanded)
         rows_out.start(first.columns, with_op)
         count = 0
+        told = False
         for page in self._limited(first, started_s):
             rows_out.rows(page.rows)
             count += len(page.rows)
+            if count == 0 and not told and time.monotonic() - started_s > SILENCE_S:
+                told = self._tell_missing_slots(first.job_id)
         rows_out.end()
         self._summary(count, started_s)
+
+    def _tell_missing_slots(self, job_id: str | None) -> bool:
+        """Says once why a query shows nothing, when that is why."""
+        missing = slots_missing(self.client.job(job_id)) if job_id else 0
+        if missing:
+            self.note(f"the query waits for {missing} more slots: add TaskManagers, or stop a job (SHOW JOBS)")
+        return missing > 0
 
     def _show_live(self, first: Page, with_op: bool, started_s: float) -> None:
         """Redraws the newest rows until the query ends, then leaves the last of them as a table."""

@@ -80,6 +80,7 @@ class FakeJobs:
         self.insert_failure: Failure | None = None
         self.before_submit: Callable[[], None] = lambda: None
         self.slots_total = 2
+        self.slots_missing = 0
 
     async def submit(self, graph: JobGraph) -> JobId:
         await asyncio.to_thread(self.before_submit)
@@ -113,6 +114,7 @@ class FakeJobs:
             state_timestamps_ms={state.value: 1_795_966_576_350},
             vertices=(),
             checkpoints=CheckpointSummary(),
+            slots_missing=self.slots_missing,
             failure=self.insert_failure,
             is_query=self.graphs[job_id].is_query,
         )

@@ -23,18 +23,18 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]|\x1b
 class Terminal:
     """Starts the shell; `expect` waits for text on the screen, `type` sends keys."""
 
-    def __init__(self, url: str, home: Path, *arguments: str) -> None:
+    def __init__(self, url: str, home: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
         master, slave = pty.openpty()
         ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
-        environment = dict(os.environ, HOME=str(home), TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
-        environment.pop("XDG_STATE_HOME", None)
+        variables = dict(os.environ, HOME=str(home), TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1") | (environment or {})
+        variables.pop("XDG_STATE_HOME", None)
         self._master = master
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "server", "sql", "--url", url, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
         os.close(slave)

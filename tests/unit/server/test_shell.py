@@ -275,3 +275,31 @@ def test_output_can_go_to_a_file(terminal: Terminal, tmp_path: Path) -> None:
     terminal.type("\\echo 'a'b'c'\r")
     terminal.expect("abc")
     assert path.read_text() == '{"current catalog name":"headrace"}\n'
+
+
+def test_a_query_that_waits_for_slots_says_so(server: FakeServer) -> None:
+    server.jobs.query = FakeQuery(ended=False)
+    server.jobs.slots_missing = 3
+    done = shell(server.url, "-c", QUERY, "--duration", "4.5")
+    assert done.returncode == 0
+    assert done.stderr.count("waits for 3 more slots") == 1
+
+
+def test_the_editor_writes_the_next_statement(server: FakeServer, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\necho 'SHOW CURRENT DATABASE;' > \"$1\"\n")
+    editor.chmod(0o755)
+    terminal = Terminal(server.url, tmp_path, environment={"EDITOR": str(editor), "VISUAL": ""})
+    try:
+        terminal.expect("=>")
+        terminal.type("\\e\r")
+        terminal.expect("(1 row")
+        terminal.type("\\watch 0.1\r")
+        for _ in range(3):
+            terminal.expect("(1 row")
+        terminal.interrupt()
+        terminal.expect("Query ended.")
+        terminal.type("\\q\r")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
