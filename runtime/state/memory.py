@@ -52,14 +52,14 @@ class MemoryStateBackend:
 
     def capture(self, checkpoint_id: int) -> WriteSegments:
         captured = [
-            (name, self._writer.reserve_name(name, checkpoint_id), state.snapshot_schema, state.capture())
+            (name, self._writer.reserve_name(name, checkpoint_id), state, state.capture())
             for name, state in self._states.items()
         ]
 
         def write() -> tuple[SegmentHandle, ...]:
             handles = []
-            for name, file_name, schema, windows in captured:
-                rows = _sorted_rows(schema, windows)
+            for name, file_name, state, windows in captured:
+                rows = state.snapshot_rows(windows)
                 if rows.num_rows:
                     handles.append(self._writer.write(file_name, name, rows))
             return tuple(handles)
@@ -130,6 +130,17 @@ class MemoryWindowState:
         """The windows as of now: references to immutable blocks."""
         return dict(self._windows)
 
+    def snapshot_rows(self, windows: dict[int, Blocks]) -> pa.RecordBatch:
+        """Captured windows, each merged, sorted by key group and then by window end. Touches no state: may run in
+        another thread, where merging costs less than writing every block would."""
+        schema = self.snapshot_schema
+        batches: list[pa.RecordBatch] = []
+        for end in sorted(windows):
+            blocks = windows[end]
+            batches.append(_with_end(schema, blocks[0] if len(blocks) == 1 else self._reduce(blocks), end))
+        rows = concat_blocks(batches, schema)
+        return rows.take(np.argsort(rows.column(0).to_numpy(), kind="stable"))
+
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Take over rows of a segment."""
         if not rows.schema.equals(self.snapshot_schema):
@@ -159,16 +170,6 @@ class MemoryWindowState:
             first -= 1
             row_count += blocks[first].num_rows
         return (*blocks[:first], self._reduce(blocks[first:]))
-
-
-def _sorted_rows(schema: pa.Schema, windows: dict[int, Blocks]) -> pa.RecordBatch:
-    """All rows of a captured state sorted by key group, then by window end, in order of arrival."""
-    batches: list[pa.RecordBatch] = []
-    for end in sorted(windows):
-        batches += [_with_end(schema, block, end) for block in windows[end]]
-    rows = concat_blocks(batches, schema)
-    order = np.argsort(rows.column(0).to_numpy(), kind="stable")
-    return rows.take(order)
 
 
 def _with_end(schema: pa.Schema, block: pa.RecordBatch, end: int) -> pa.RecordBatch:
