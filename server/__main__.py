@@ -41,7 +41,7 @@ _FLAGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("--data-dir", "jobmanager.data-directory", "catalog, sessions, jobs and checkpoints (./headrace-data)"),
         ("--checkpoint-dir", "jobmanager.checkpoint-directory", "checkpoints, if elsewhere"),
         ("--rpc-host", "jobmanager.rpc-host", "address TaskManagers register at"),
-        ("--rpc-port", "jobmanager.rpc-port", "port TaskManagers register at (6123)"),
+        ("--rpc-port", "jobmanager.rpc-port", "port TaskManagers register at (6123; standalone: any free one)"),
         ("--slots-expected", "jobmanager.slots-expected", "/readyz waits for so many slots"),
     ),
     "taskmanager": (
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         match flags.role:
             case "standalone":
-                return asyncio.run(_standalone(config))
+                return asyncio.run(_standalone(config, _is_rpc_port_chosen(flags)))
             case "jobmanager":
                 return asyncio.run(_job_manager(config))
             case _:
@@ -142,12 +142,21 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-async def _standalone(config: Config) -> int:
+def _is_rpc_port_chosen(flags: argparse.Namespace) -> bool:
+    """The user named the port TaskManagers register at, because others shall join from outside."""
+    by_flag = getattr(flags, "jobmanager.rpc-port") is not None or any(
+        p.startswith("jobmanager.rpc-port=") for p in flags.any
+    )
+    return by_flag or "HEADRACE_JOBMANAGER_RPC_PORT" in os.environ
+
+
+async def _standalone(config: Config, is_rpc_port_chosen: bool) -> int:
     """Keeps a JobManager and TaskManagers alive as children; is none of them itself."""
     from runtime.launcher import ChildCommand, Launcher, StartFailedError
 
     http_port = _free_port(config.http.host, config.http.port)
-    rpc_port = _free_port(config.jobmanager.rpc_host, config.jobmanager.rpc_port, or_any=True)
+    # Its own TaskManagers are told the port; any free one lets several clusters start on a machine at once.
+    rpc_port = _free_port(config.jobmanager.rpc_host, config.jobmanager.rpc_port if is_rpc_port_chosen else 0)
     slots = config.standalone.taskmanagers * config.taskmanager.slots
     common = (sys.executable, "-P", "-m", "server")
     settings = [argument for pair in changed(config) for argument in ("--set", pair)]
@@ -170,17 +179,11 @@ async def _standalone(config: Config) -> int:
     return EXIT_OK
 
 
-def _free_port(host: str, port: int, *, or_any: bool = False) -> int:
-    """`port`, or any free one for 0 and, if allowed, when it is taken. Raises ConfigError."""
+def _free_port(host: str, port: int) -> int:
+    """`port`, or any free one for 0. Raises ConfigError."""
     from server.http.listener import bind
 
-    try:
-        listener = bind(host, port)
-    except ConfigError:
-        if not or_any:
-            raise
-        listener = bind(host, 0)
-    with listener:
+    with bind(host, port) as listener:
         return int(listener.getsockname()[1])
 
 

@@ -197,9 +197,10 @@ class Gateway:
             statement = await dispatch.parse_one(operation.statement)
             result, settings = await self._run(session, statement, config, operation.notices)
             if result.job_id is not None:
-                record = OperationRecord(session.handle, operation.statement, result.job_id, result.is_query)
+                awaits = not result.is_query and settings["table.dml-sync"].strip().lower() == "true"
+                record = OperationRecord(session.handle, operation.statement, result.job_id, result.is_query, awaits)
                 await self._sessions.persist_operation(operation.handle, record)
-                if not result.is_query and settings["table.dml-sync"].lower() == "true":
+                if awaits:
                     await self._wait_for_job(result.job_id)
             operation.finish(result, self.jobs)
         except asyncio.CancelledError:
@@ -286,9 +287,21 @@ class Gateway:
         operation = Operation(handle, record.statement, self._zone(session), self._clock)
         if record.is_query:
             operation.fail(_result_lost("the server was restarted"))
+        elif record.awaits_job:
+            operation.task = asyncio.create_task(self._resume(operation, record.job_id))
         else:
             operation.finish(job_started(record.job_id), self.jobs)
         return operation
+
+    async def _resume(self, operation: Operation, job_id: JobId) -> None:
+        """Goes on waiting for the job of a synchronous INSERT, as before the restart."""
+        try:
+            await self._wait_for_job(job_id)
+            operation.finish(job_started(job_id), self.jobs)
+        except asyncio.CancelledError:
+            operation.cancelled()
+        except Exception as error:
+            operation.fail(error)
 
     def _zone(self, session: Session, config: Mapping[str, str] = MappingProxyType({})) -> str:
         """The zone TIMESTAMP_LTZ is shown in. A statement under a bad setting is refused for it, with a message."""

@@ -49,6 +49,8 @@ class OperationRecord(msgspec.Struct, frozen=True):
     statement: str
     job_id: JobId
     is_query: bool
+    awaits_job: bool = False
+    """`table.dml-sync`: its result shows when the job has ended."""
 
 
 _session_decoder = msgspec.msgpack.Decoder(_SessionRecord)

@@ -175,6 +175,10 @@ class Shell:
         if first.is_query and self.interactive_output and self.row_format is Format.TABLE and not self.options.expanded:
             self._show_live(first, with_op, started_s)
             return
+        if self.row_format is Format.TABLE and not first.is_query and [c.name for c in first.columns] == ["result"]:
+            # EXPLAIN and SHOW CREATE: a text, not a table.
+            print("\n".join(str(row.fields[0]).rstrip("\n") for row in first.rows), file=self.out, flush=True)
+            return
         rows_out = writer(self.row_format, self.out, expanded=self.options.expanded)
         rows_out.start(first.columns, with_op)
         count = 0

@@ -114,6 +114,12 @@ def test_null_is_neither_empty_nor_the_word(server: FakeServer) -> None:
     assert "\x1b" not in table
 
 
+def test_plans_are_texts_and_no_tables(server: FakeServer) -> None:
+    done = shell(server.url, "--format", "table", "-c", f"EXPLAIN {QUERY}")
+    assert done.stdout.startswith("== Abstract Syntax Tree ==\n")
+    assert "\\n" not in done.stdout
+
+
 def test_numbers_keep_their_digits(server: FakeServer) -> None:
     query = "SELECT CAST(1 AS DECIMAL(38, 2)) AS d FROM (VALUES (1)) AS v(a)"
     server.jobs.query = FakeQuery.of((t.decimal(38, 2),), [(None,)])

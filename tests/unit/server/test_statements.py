@@ -308,3 +308,18 @@ def test_sessions_catalogs_and_inserts_survive_a_restart(server: FakeServer, gat
     assert server.jobs.graphs[collected].name == "kept"
     assert gateway.run("SHOW TABLES") == [["o"]]
     assert gateway.run("DESCRIBE default_catalog.default_database.twice")[0][0] == "k2"
+
+
+def test_a_synchronous_insert_still_waits_after_a_restart(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run(SOURCE)
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    gateway.run("SET 'table.dml-sync' = 'true'")
+    operation = gateway.submit("INSERT INTO o SELECT k FROM s")
+    while not server.jobs.states:
+        assert gateway.page(operation, 0).json()["resultType"] == "NOT_READY"
+    assert gateway.run("SHOW TABLES") == [["o"], ["s"]]
+    server.restart()
+    assert gateway.status(operation) == "RUNNING"
+    job_id = next(iter(server.jobs.states))
+    server.jobs.states[job_id] = JobState.FINISHED
+    assert gateway.first(operation)["jobID"] == job_id
