@@ -154,7 +154,7 @@ OPERATORS = (
     _row("IS_NOT_DISTINCT_FROM", "IS NOT DISTINCT FROM", (_A, _A), Result.BOOLEAN, _NEVER),
     # IN has the tested value first, then the list; NOT IN is NOT(IN).
     _row("IN", "IN", (_A, _A), Result.BOOLEAN, variadic=True),
-    _row("LIKE", "LIKE", (_C, _C, _C), Result.BOOLEAN, optional=1),
+    _row("LIKE", "LIKE", (_C, _C, _C), Result.BOOLEAN, optional=1, can_raise=True),
     _row("CONCAT_OPERATOR", "||", (_C, _C), Result.CONCAT),
     # CASE is (condition, value, condition, value, …, else); a simple CASE is rewritten to this form.
     _row("CASE", "CASE", (_A,), Result.SPECIAL, _SPECIAL, variadic=True, lazy=True),
@@ -164,7 +164,7 @@ OPERATORS = (
     _row("TRY_CAST", "TRY_CAST", (_A,), Result.SPECIAL, _ALWAYS),
     # ROW field access: (row, literal field index).
     _row("FIELD", ".", (Family.ROW, _I), Result.SPECIAL, _SPECIAL),
-    _row("ITEM_ARRAY", "ITEM", (Family.ARRAY, _I), Result.SPECIAL, _ALWAYS),
+    _row("ITEM_ARRAY", "ITEM", (Family.ARRAY, _I), Result.SPECIAL, _ALWAYS, can_raise=True),
     _row("ITEM_MAP", "ITEM", (Family.MAP, _A), Result.SPECIAL, _ALWAYS),
     _row("ROW", "ROW", (_A,), Result.SPECIAL, _NEVER, variadic=True),
     _row("ARRAY", "ARRAY", (_A,), Result.SPECIAL, _NEVER, variadic=True),
@@ -203,9 +203,18 @@ TEXT = (
     _row("REPLACE", "REPLACE", (_C, _C, _C), Result.STRING),
     _row("CONCAT", "CONCAT", (_C,), Result.STRING, variadic=True),
     _row("CONCAT_WS", "CONCAT_WS", (_C, _C), Result.STRING, variadic=True),
-    _row("SPLIT_INDEX", "SPLIT_INDEX", (_C, _A, _I), Result.STRING, _ALWAYS),
-    _row("REGEXP_EXTRACT", "REGEXP_EXTRACT", (_C, _C, _I), Result.STRING, _ALWAYS, optional=1),
-    _row("REGEXP_REPLACE", "REGEXP_REPLACE", (_C, _C, _C), Result.STRING),
+    _row("SPLIT_INDEX", "SPLIT_INDEX", (_C, _A, _I), Result.STRING, _ALWAYS, road=Road.DICTIONARY),
+    _row(
+        "REGEXP_EXTRACT",
+        "REGEXP_EXTRACT",
+        (_C, _C, _I),
+        Result.STRING,
+        _ALWAYS,
+        optional=1,
+        can_raise=True,
+        road=Road.DICTIONARY,
+    ),
+    _row("REGEXP_REPLACE", "REGEXP_REPLACE", (_C, _C, _C), Result.STRING, can_raise=True, road=Road.DICTIONARY),
     _row("LPAD", "LPAD", (_C, _I, _C), Result.STRING),
     _row("RPAD", "RPAD", (_C, _I, _C), Result.STRING),
     _row("MD5", "MD5", (_C,), Result.SPECIAL, road=Road.DUCKDB),
@@ -234,8 +243,8 @@ CONDITIONALS = (
 )
 
 TIME = (
-    _row("DATE_FORMAT", "DATE_FORMAT", (_TS, _C), Result.STRING, road=Road.DICTIONARY),
-    _row("DATE_FORMAT_TEXT", "DATE_FORMAT", (_C, _C), Result.STRING, _ALWAYS, road=Road.DICTIONARY),
+    _row("DATE_FORMAT", "DATE_FORMAT", (_TS, _C), Result.STRING, road=Road.DICTIONARY, can_raise=True),
+    _row("DATE_FORMAT_TEXT", "DATE_FORMAT", (_C, _C), Result.STRING, _ALWAYS, road=Road.DICTIONARY, can_raise=True),
     _row(
         "TO_TIMESTAMP",
         "TO_TIMESTAMP",
@@ -271,7 +280,7 @@ TIME = (
     _row("PROCTIME", "PROCTIME", (), Result.PROCTIME, _NEVER, deterministic=False),
     _row("UNIX_TIMESTAMP", "UNIX_TIMESTAMP", (), Result.BIGINT, _NEVER, deterministic=False),
     _row("UNIX_TIMESTAMP_TEXT", "UNIX_TIMESTAMP", (_C, _C), Result.BIGINT, optional=1, road=Road.DICTIONARY),
-    _row("FROM_UNIXTIME", "FROM_UNIXTIME", (_N, _C), Result.STRING, optional=1, road=Road.DICTIONARY),
+    _row("FROM_UNIXTIME", "FROM_UNIXTIME", (_N, _C), Result.STRING, optional=1, road=Road.DICTIONARY, can_raise=True),
 )
 
 ROWS: tuple[FunctionRow, ...] = (*OPERATORS, *NUMBERS, *TEXT, *CONDITIONALS, *TIME)

@@ -120,22 +120,30 @@ _DATE_PARTS: dict[str, Callable[[Int64s], Int64s]] = {
 }
 
 
+_INTERVAL_PARTS = {
+    TypeRoot.INTERVAL_YEAR_MONTH: {"YEAR": (12, 0), "MONTH": (1, 12), "QUARTER": (3, 4)},
+    TypeRoot.INTERVAL_DAY_TIME: {
+        "DAY": (86_400_000, 0), "HOUR": (3_600_000, 24), "MINUTE": (60_000, 60), "SECOND": (1000, 60),
+        "MILLISECOND": (1, 1000),
+    },
+}  # fmt: skip
+"""Per unit: its size in the interval's integers, and how many make up the next larger one (0: no bound)."""
+
+
 def _extract_interval(call: Call, context: EvaluationContext) -> Kernel:
     """Parts of an interval, truncated toward zero: months for YEAR TO MONTH, milliseconds for DAY TO SECOND."""
-    unit, t = literal_unit(call), to_arrow(call.type)
-    if call.args[1].type.root is TypeRoot.INTERVAL_YEAR_MONTH:
-        size, many = {"YEAR": (12, 0), "MONTH": (1, 12), "QUARTER": (3, 4)}[unit]
-    else:
-        size, many = {
-            "DAY": (86_400_000, 0), "HOUR": (3_600_000, 24), "MINUTE": (60_000, 60), "SECOND": (1000, 60),
-            "MILLISECOND": (1, 1000), "EPOCH": (1000, 0),
-        }[unit]  # fmt: skip
+    unit, t, source = literal_unit(call), to_arrow(call.type), call.args[1].type
+    if unit not in _INTERVAL_PARTS[source.root]:
+        raise UnsupportedExpression(f"the unit {unit} cannot be applied to {source.sql()}")
+    size, many = _INTERVAL_PARTS[source.root][unit]
 
     def kernel(unit_: Vector, vector: Vector) -> Vector:
         values = raw(vector).astype(np.int64)
         parts = np.abs(values) // size
-        parts = parts % many if many else parts
-        return from_raw(np.sign(values) * parts, validity(vector), t, length_of(unit_, vector))
+        parts = np.sign(values) * (parts % many if many else parts)
+        # Quarters count from 1, as for dates.
+        parts = parts + 1 if unit == "QUARTER" else parts
+        return from_raw(parts, validity(vector), t, length_of(unit_, vector))
 
     return kernel
 

@@ -37,16 +37,18 @@ def nested_cast(source: DataType, target: DataType, context: EvaluationContext, 
     raise UnsupportedExpression(f"CAST from {source.sql()} to {target.sql()} is not supported")
 
 
-def _compact(vector: Vector) -> Any:
-    """The array without a slice's offset, so that offsets and children agree."""
+def _parts(vector: Vector) -> tuple[Any, Any, int, int]:
+    """A list or map array, its offsets from 0, and where its children begin and how many it has: a slice's children
+    are those of the whole."""
     array = as_array(vector, length_of(vector))
-    return pa.concat_arrays([array]) if array.offset else array
+    offsets = np.asarray(array.offsets)
+    return array, offsets - offsets[0], int(offsets[0]), int(offsets[-1] - offsets[0])
 
 
 def _array(cast: Kernel) -> Kernel:
     def kernel(vector: Vector) -> Vector:
-        array = _compact(vector)
-        lists = pa.ListArray.from_arrays(pa.array(np.asarray(array.offsets)), cast(array.values))
+        array, offsets, first, count = _parts(vector)
+        lists = pa.ListArray.from_arrays(pa.array(offsets), cast(array.values.slice(first, count)))
         return null_where(pc.is_null(array), lists) if array.null_count else lists
 
     return kernel
@@ -54,10 +56,9 @@ def _array(cast: Kernel) -> Kernel:
 
 def _map(cast_key: Kernel, cast_value: Kernel) -> Kernel:
     def kernel(vector: Vector) -> Vector:
-        array = _compact(vector)
-        maps = pa.MapArray.from_arrays(
-            pa.array(np.asarray(array.offsets)), cast_key(array.keys), cast_value(array.items)
-        )
+        array, offsets, first, count = _parts(vector)
+        keys, values = cast_key(array.keys.slice(first, count)), cast_value(array.items.slice(first, count))
+        maps = pa.MapArray.from_arrays(pa.array(offsets), keys, values)
         return null_where(pc.is_null(array), maps) if array.null_count else maps
 
     return kernel
@@ -91,9 +92,9 @@ def nested_to_text(source: DataType, text_of: Callable[[DataType], Kernel]) -> K
         element = text_of(source.element)
 
         def array_(vector: Vector) -> Vector:
-            array = _compact(vector)
-            texts, offsets = element(array.values).to_pylist(), np.asarray(array.offsets).tolist()
-            rows = zip(array.is_valid().to_pylist(), offsets, offsets[1:], strict=False)
+            array, offsets, first, count = _parts(vector)
+            texts, ends = element(array.values.slice(first, count)).to_pylist(), offsets.tolist()
+            rows = zip(array.is_valid().to_pylist(), ends, ends[1:], strict=False)
             return pa.array([f"[{_joined(texts[a:b])}]" if valid else None for valid, a, b in rows], pa.string())
 
         return array_
@@ -101,11 +102,12 @@ def nested_to_text(source: DataType, text_of: Callable[[DataType], Kernel]) -> K
     key, value = text_of(source.key), text_of(source.element)
 
     def map_(vector: Vector) -> Vector:
-        array = _compact(vector)
-        keys, values = key(array.keys).to_pylist(), value(array.items).to_pylist()
+        array, offsets, first, count = _parts(vector)
+        keys = key(array.keys.slice(first, count)).to_pylist()
+        values = value(array.items.slice(first, count)).to_pylist()
         pairs = [f"{_shown(k)}={_shown(v)}" for k, v in zip(keys, values, strict=True)]
-        offsets = np.asarray(array.offsets).tolist()
-        rows = zip(array.is_valid().to_pylist(), offsets, offsets[1:], strict=False)
+        ends = offsets.tolist()
+        rows = zip(array.is_valid().to_pylist(), ends, ends[1:], strict=False)
         return pa.array([f"{{{', '.join(pairs[a:b])}}}" if valid else None for valid, a, b in rows], pa.string())
 
     return map_

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from planner.ir.expressions import Call, Expression, InputRef, Literal, canonical, walk
 from planner.ir.functions import BY_ID, Road, cast_can_raise
-from planner.ir.types import TypeRoot, to_arrow
+from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import duckdb_road
 from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import EvaluationContext, Kernel, Vector
@@ -28,12 +28,11 @@ LAZY = frozenset({"AND", "OR", "CASE", "COALESCE", "IFNULL", "IF"})
 
 def can_raise(expression: Expression) -> bool:
     """Whether evaluating this node itself (not its arguments) can fail on a value."""
-    if not isinstance(expression, Call):
+    if not isinstance(expression, Call) or not BY_ID[expression.function].can_raise:
         return False
     match expression.function:
         case "CAST":
-            source, target = expression.args[0].type, expression.type
-            return cast_can_raise(source, target) or (target.is_timestamp and (target.precision or 0) > 6)
+            return _strict_cast_can_raise(expression.args[0].type, expression.type)
         case "DIVIDE" | "MODULO" | "MOD":
             divisor = expression.args[1]
             if expression.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
@@ -41,11 +40,23 @@ def can_raise(expression: Expression) -> bool:
             return not isinstance(divisor, Literal) or (divisor.value is not None and float(divisor.value) == 0)
         case "LIKE":
             return len(expression.args) > 2 and not is_valid_pattern(expression.args[1], expression.args[2])
-        case "REGEXP_EXTRACT" | "REGEXP_REPLACE" | "DATE_FORMAT" | "DATE_FORMAT_TEXT" | "FROM_UNIXTIME" | "ITEM_ARRAY":
-            # A pattern or position that is not known at compilation may be one that is refused.
+        case "ITEM_ARRAY":
+            position = expression.args[1]
+            return not (isinstance(position, Literal) and int(position.value or 1) >= 1)
+        case "REGEXP_EXTRACT" | "REGEXP_REPLACE" | "DATE_FORMAT" | "DATE_FORMAT_TEXT" | "FROM_UNIXTIME":
+            # A pattern that is not known at compilation may be one that is refused.
             return not all(isinstance(argument, Literal) for argument in expression.args[1:])
         case _:
-            return BY_ID[expression.function].can_raise
+            return True
+
+
+def _strict_cast_can_raise(source: DataType, target: DataType) -> bool:
+    """Texts may be malformed, years may not fit nanoseconds; so may the parts of ROW, ARRAY and MAP."""
+    if source.root is target.root and target.root in (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW):
+        pairs = [(source.key, target.key), (source.element, target.element)]
+        pairs += [(a.type, b.type) for a, b in zip(source.fields, target.fields, strict=False)]
+        return any(_strict_cast_can_raise(a, b) for a, b in pairs if a is not None and b is not None)
+    return cast_can_raise(source, target) or (target.is_timestamp and (target.precision or 0) > 6)
 
 
 def any_can_raise(expression: Expression) -> bool:

@@ -192,3 +192,21 @@ def test_what_no_kernel_takes_is_refused_at_compilation() -> None:
     pattern = lit("[a&&[b]]", t.STRING)
     with pytest.raises(UnsupportedExpression, match="nested classes"):
         compile_calc(None, [call("REGEXP_EXTRACT", S, pattern, type=t.STRING)], context())
+
+
+def test_parts_that_fail_are_guarded_too() -> None:
+    lists = t.array(t.STRING)
+    strict = call("CAST", column(0, lists), type=t.array(t.INT), text="CAST(a AS ARRAY<INT>)")
+    data = batch((lists, [["1", "2"], ["x"], None]), (t.INT, [1, 2, 3]))
+    with pytest.raises(ExpressionError, match="cannot parse 'x' as INT") as raised:
+        compile_calc(None, [strict], context())(data)
+    assert raised.value.row_index == 1
+    safe = call("CASE", boolean("EQ", B, lit(1)), strict, lit(None, t.NULL), type=t.array(t.INT))
+    assert compile_calc(None, [safe], context())(data).column(0).to_pylist() == [[1, 2], None, None]
+
+
+def test_array_positions_below_one_are_errors() -> None:
+    data = batch((t.array(t.INT), [[1], [2]]), (t.INT, [1, 0]))
+    item = call("ITEM_ARRAY", column(0, t.array(t.INT)), B, text="a[b]")
+    with pytest.raises(ExpressionError, match="array positions begin at 1"):
+        compile_calc(None, [item], context())(data)
