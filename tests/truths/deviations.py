@@ -109,3 +109,22 @@ DEVIATIONS = [
         r"(f|d|d52|d102|d200|d3810) (<|>=) (f|d|d52|d102|d200|d3810)",
     ),
 ]
+
+TYPES = {
+    "IF(a > 1, a, 0)": "IF is nullable whatever its branches are",
+    "INTERVAL '1' DAY": "one interval type of seconds: DAY TO SECOND(3)",
+    "INTERVAL '3' HOUR": "one interval type of seconds: DAY TO SECOND(3)",
+    "INTERVAL '1' MONTH": "one interval type of months: YEAR TO MONTH",
+    "PROCTIME()": "NOT NULL is written behind the mark of a time attribute",
+}
+"""Result types that differ from Flink's, by SQL text."""
+
+ACCEPTED = {
+    "NULL": "a NULL without a type takes that of its place",
+    "p AND NULL": "a NULL without a type takes that of its place",
+    "p OR NULL": "a NULL without a type takes that of its place",
+    "IF(a > 0, 'x', NULL)": "a NULL without a type takes that of its place",
+    "ts - INTERVAL '100' MINUTE": "interval fields have no maximal number of digits",
+    "a = x": "a DATE meets a TIMESTAMP as its midnight",
+}
+"""What Flink refuses and we accept, by SQL text."""
