@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         match flags.role:
             case "standalone":
-                return asyncio.run(_standalone(config, _is_rpc_port_chosen(flags)))
+                return asyncio.run(_standalone(config, _is_rpc_port_chosen(config, flags)))
             case "jobmanager":
                 return asyncio.run(_job_manager(config))
             case _:
@@ -142,12 +142,11 @@ def _pair(text: str, flag: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _is_rpc_port_chosen(flags: argparse.Namespace) -> bool:
+def _is_rpc_port_chosen(config: Config, flags: argparse.Namespace) -> bool:
     """The user named the port TaskManagers register at, because others shall join from outside."""
-    by_flag = getattr(flags, "jobmanager.rpc-port") is not None or any(
-        p.startswith("jobmanager.rpc-port=") for p in flags.any
-    )
-    return by_flag or "HEADRACE_JOBMANAGER_RPC_PORT" in os.environ
+    by_flag = getattr(flags, "jobmanager.rpc-port") is not None
+    by_variable = "HEADRACE_JOBMANAGER_RPC_PORT" in os.environ
+    return by_flag or by_variable or config.jobmanager.rpc_port != load(None, {}, {}).jobmanager.rpc_port
 
 
 async def _standalone(config: Config, is_rpc_port_chosen: bool) -> int:

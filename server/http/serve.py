@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Iterator
@@ -57,6 +58,8 @@ async def serve(
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     ending = asyncio.ensure_future(until)
     logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
+    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        logger.warning("whoever reaches this port can run SQL: put a proxy that authenticates in front of it")
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
