@@ -54,9 +54,11 @@ def children(e: Expression) -> tuple[Expression, ...]:
 
 def walk(e: Expression) -> Iterator[Expression]:
     """The expression and everything below it, parents first."""
-    yield e
-    for child in children(e):
-        yield from walk(child)
+    pending = [e]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children(node)))
 
 
 def input_indexes(e: Expression) -> frozenset[int]:

@@ -7,4 +7,8 @@
 
 A kernel takes Arrow arrays or scalars (at least one array) and returns an array. NULL in, NULL out, unless the
 function says otherwise. Semantics are Apache Flink's, held against recorded answers (`tests/truths`).
+
+Measured on one Zen 4 core: a filter with three columns and a multiplication costs about 20 µs per batch and 5 ns per
+row; a DuckDB statement 150 µs per batch; the dictionary road 0.3–0.5 µs per distinct value. Nothing on the hot path
+may make an Arrow scalar or array of Python values per batch: that conversion is the dearest part of a small batch.
 """

@@ -23,7 +23,7 @@ from runtime.operators.expressions.context import EvaluationContext, Kernel, Uns
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.digits import Part, fixed_width_text
 from runtime.operators.expressions.time_text import date_of_text, time_of_text, timestamp_of_text
-from runtime.operators.expressions.vectors import as_array, from_raw, length_of, raw, validity
+from runtime.operators.expressions.vectors import as_array, from_raw, length_of, null_of, raw, validity
 from runtime.operators.expressions.zones import zone_of
 
 _BLANKS = "".join(map(chr, range(33)))
@@ -75,16 +75,17 @@ def _with_fast_path(plain: str, fast: ArrowType, slow: Callable[[str], Any], res
         count = is_plain.true_count
         if count == len(array) - array.null_count:
             return pc.cast(array, fast)
-        others = by_value(pc.if_else(is_plain, pa.scalar(None, pa.string()), array))
+        others = by_value(pc.if_else(is_plain, null_of(pa.string()), array))
         if count == 0:
             return others
-        return pc.coalesce(pc.cast(pc.if_else(is_plain, array, pa.scalar(None, pa.string())), fast), others)
+        return pc.coalesce(pc.cast(pc.if_else(is_plain, array, null_of(pa.string())), fast), others)
 
     return kernel
 
 
 def _integers(t: ArrowType) -> Kernel:
     low, high = -(2 ** (t.bit_width - 1)), 2 ** (t.bit_width - 1) - 1
+    lowest, highest = pa.scalar(low, pa.int64()), pa.scalar(high, pa.int64())
 
     def slow(text: str) -> int | None:
         match = _INTEGER.fullmatch(text.strip(_BLANKS))
@@ -100,8 +101,8 @@ def _integers(t: ArrowType) -> Kernel:
 
     def kernel(vector: Vector) -> Vector:
         values = wide(vector)
-        fits = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-        return pc.cast(pc.if_else(fits, values, pa.scalar(None, pa.int64())), t)
+        fits = pc.and_(pc.greater_equal(values, lowest), pc.less_equal(values, highest))
+        return pc.cast(pc.if_else(fits, values, null_of(pa.int64())), t)
 
     return kernel
 
@@ -175,7 +176,8 @@ def to_text(source: DataType, context: EvaluationContext) -> Kernel:
         case TypeRoot.CHAR | TypeRoot.VARCHAR:
             return lambda vector: vector
         case TypeRoot.BOOLEAN:
-            return lambda vector: pc.if_else(vector, "TRUE", "FALSE")
+            true, false = pa.scalar("TRUE"), pa.scalar("FALSE")
+            return lambda vector: pc.if_else(vector, true, false)
         case TypeRoot.FLOAT:
             return per_distinct(lambda value: java_text(np.float32(value)), pa.string())
         case TypeRoot.DOUBLE:

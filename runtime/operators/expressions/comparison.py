@@ -16,6 +16,7 @@ from runtime.operators.expressions.calendar import to_wall_clock, units_of
 from runtime.operators.expressions.casts import cast_kernel
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.vectors import (
+    FALSE,
     as_array,
     both_valid,
     choose,
@@ -136,7 +137,7 @@ def _distinct(call: Call, context: EvaluationContext) -> Kernel:
     negate = call.function == "IS_DISTINCT_FROM"
 
     def kernel(left: Vector, right: Vector) -> Vector:
-        same = pc.fill_null(equal(left, right), False)
+        same = pc.fill_null(equal(left, right), FALSE)
         both_null = pc.and_(pc.is_null(left), pc.is_null(right))
         answer = pc.or_(same, both_null)
         return pc.invert(answer) if negate else answer
@@ -203,7 +204,7 @@ def _nullif(call: Call, context: EvaluationContext) -> Kernel:
     cast = cast_kernel(call.args[0].type, call.type, context, strict=False)
 
     def kernel(left: Vector, right: Vector) -> Vector:
-        same = pc.fill_null(equal(left, right), False)
+        same = pc.fill_null(equal(left, right), FALSE)
         return null_where(same, as_array(cast(left), length_of(left, right)))
 
     return kernel

@@ -16,12 +16,12 @@ from planner.ir.expressions import Call, Expression, InputRef, Literal, canonica
 from planner.ir.functions import BY_ID, Road, cast_can_raise
 from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import duckdb_road
-from runtime.operators.expressions.arrow import pa, pc
+from runtime.operators.expressions.arrow import pc
 from runtime.operators.expressions.context import EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.errors import RaisedInCall
 from runtime.operators.expressions.like import is_valid_pattern
 from runtime.operators.expressions.registry import CLOCK_KERNELS, KERNELS
-from runtime.operators.expressions.vectors import as_array, choose, is_true, scalar_of
+from runtime.operators.expressions.vectors import FALSE, TRUE, as_array, choose, is_true, null_of, scalar_of
 
 LAZY = frozenset({"AND", "OR", "CASE", "COALESCE", "IFNULL", "IF"})
 
@@ -64,6 +64,11 @@ def any_can_raise(expression: Expression) -> bool:
     return any(can_raise(node) for node in walk(expression))
 
 
+def _last_raising(arguments: tuple[Expression, ...]) -> int:
+    """Index of the last argument in which something can fail, -1 if nothing can."""
+    return max((index for index, argument in enumerate(arguments) if any_can_raise(argument)), default=-1)
+
+
 def is_deterministic(expression: Expression) -> bool:
     """Whether the expression gives the same answer for the same row at any time."""
     return all(BY_ID[node.function].deterministic for node in walk(expression) if isinstance(node, Call))
@@ -96,6 +101,8 @@ class Program:
             "is_true": is_true,
             "pc": pc,
             "guarded": guarded,
+            "FALSE": FALSE,
+            "TRUE": TRUE,
         }
         self.uses_clock = False
 
@@ -164,7 +171,7 @@ class Program:
         if not can_raise(call):
             return self.assign(f"{kernel}({', '.join(arguments)})")
         if guard:
-            nothing = self.bind("s", pa.scalar(None, to_arrow(call.args[0].type)))
+            nothing = self.bind("s", null_of(to_arrow(call.args[0].type)))
             arguments[0] = self.assign(f"pc.if_else({guard}, {arguments[0]}, {nothing})")
         text = self.bind("t", call.text or canonical(call))
         return self.assign(f"guarded({kernel}, {text}, {', '.join(arguments)})")
@@ -189,12 +196,13 @@ class Program:
         return self._shared[key]
 
     def _and_or(self, call: Call, guard: str) -> str:
-        kernel, decided = ("pc.and_kleene", "False") if call.function == "AND" else ("pc.or_kleene", "True")
+        kernel, decided = ("pc.and_kleene", "FALSE") if call.function == "AND" else ("pc.or_kleene", "TRUE")
+        last_raising = _last_raising(call.args)
         result = self.compile(call.args[0], guard)
         for position, argument in enumerate(call.args[1:], 1):
             inner = guard
-            if any(any_can_raise(rest) for rest in call.args[position:]):
-                undecided = f"pc.fill_null(pc.not_equal({result}, {decided}), True)"
+            if position <= last_raising:
+                undecided = f"pc.fill_null(pc.not_equal({result}, {decided}), TRUE)"
                 inner = self._narrow(guard, undecided)
             right = self.compile(argument, inner)
             result = self.assign(f"{kernel}({result}, {right})")
@@ -221,10 +229,11 @@ class Program:
 
     def _coalesce(self, call: Call, guard: str) -> str:
         names = []
+        last_raising = _last_raising(call.args)
         for position, argument in enumerate(call.args):
             name = self._typed(argument, call, guard)
             names.append(name)
-            if any(any_can_raise(rest) for rest in call.args[position + 1 :]):
+            if position < last_raising:
                 guard = self._narrow(guard, f"pc.is_null({name})")
         return self.assign(f"pc.coalesce({', '.join(names)})")
 

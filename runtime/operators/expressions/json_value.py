@@ -14,7 +14,7 @@ from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.dictionary_road import per_distinct
 from runtime.operators.expressions.errors import EvaluationFailure
-from runtime.operators.expressions.vectors import constant
+from runtime.operators.expressions.vectors import FALSE, constant
 
 _MODE = re.compile(r"\s*(strict|lax)\s+(\S.*)", re.IGNORECASE | re.DOTALL)
 _STEP = re.compile(
@@ -169,7 +169,7 @@ def _json_value(call: Call, context: EvaluationContext) -> Kernel:
         outcome = outcomes(text, path)
         for name, default in ((_EMPTY, default_1), (_ERROR, default_2)):
             if behaviour[name] == "DEFAULT":
-                applies = pc.fill_null(pc.equal(outcome, name), False)
+                applies = pc.fill_null(pc.equal(outcome, name), FALSE)
                 typed = default if default.type == t else pc.cast(default, t)
                 result = pc.if_else(applies, typed, result)
         return result

@@ -97,9 +97,9 @@ def _test_of(tokens: Tokens) -> Kernel:
     """The cheapest test for the shape of the pattern."""
     match tokens:
         case []:
-            return lambda text: pc.equal(text, "")
+            return _equals("")
         case [str(literal)] if literal:
-            return lambda text: pc.equal(text, literal)
+            return _equals(literal)
         case [str(literal), None] if literal:
             return lambda text: pc.starts_with(text, literal)
         case [None, str(literal)] if literal:
@@ -109,6 +109,11 @@ def _test_of(tokens: Tokens) -> Kernel:
         case _:
             expression = _expression_of(tokens, r"\z")
             return lambda text: pc.match_substring_regex(text, expression)
+
+
+def _equals(literal: str) -> Kernel:
+    wanted = pa.scalar(literal)
+    return lambda text: pc.equal(text, wanted)
 
 
 KERNELS: dict[str, Builder] = {"LIKE": _like}

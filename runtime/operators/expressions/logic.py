@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.ir.expressions import Call
 from runtime.operators.expressions.arrow import pa, pc
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
+from runtime.operators.expressions.vectors import FALSE
 
 
 def _is(wanted: bool, negate: bool) -> Builder:
@@ -13,7 +14,7 @@ def _is(wanted: bool, negate: bool) -> Builder:
     def build(call: Call, context: EvaluationContext) -> Kernel:
         def kernel(condition: Vector) -> Vector:
             known = condition if wanted else pc.invert(condition)
-            answer = pc.fill_null(known, False)
+            answer = pc.fill_null(known, FALSE)
             return pc.invert(answer) if negate else answer
 
         return kernel

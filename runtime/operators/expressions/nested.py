@@ -10,7 +10,7 @@ from runtime.operators.expressions.arrow import ArrowType, pa, pc
 from runtime.operators.expressions.casts import cast_kernel
 from runtime.operators.expressions.context import Builder, EvaluationContext, Kernel, Vector
 from runtime.operators.expressions.errors import EvaluationFailure
-from runtime.operators.expressions.vectors import as_array, length_of, null_where, raw, validity
+from runtime.operators.expressions.vectors import FALSE, as_array, length_of, null_where, raw, validity
 
 
 def _field(call: Call, context: EvaluationContext) -> Kernel:
@@ -65,7 +65,7 @@ def _item_of_map(call: Call, context: EvaluationContext) -> Kernel:
         # Keys that vary: one look-up per distinct key.
         result = pa.nulls(length, t)
         for distinct in keys.drop_null().unique():
-            chosen = pc.fill_null(pc.equal(keys, distinct), False)
+            chosen = pc.fill_null(pc.equal(keys, distinct), FALSE)
             result = pc.if_else(chosen, pc.cast(pc.map_lookup(maps, distinct, "last"), t), result)
         return result
 

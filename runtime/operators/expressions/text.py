@@ -92,7 +92,7 @@ def _substring(call: Call, context: EvaluationContext) -> Kernel:
 def _position(call: Call, context: EvaluationContext) -> Kernel:
     """POSITION(needle IN text), in code points, 0 if absent."""
     t = to_arrow(call.type)
-    needle = constant(call.args[0])
+    needle, one = constant(call.args[0]), pa.scalar(1, pa.int32())
     by_value = per_distinct(lambda needle, text: text.find(needle) + 1, t)
     if not isinstance(needle, str):
         return by_value
@@ -100,7 +100,7 @@ def _position(call: Call, context: EvaluationContext) -> Kernel:
     def kernel(needle_: Vector, text: Vector) -> Vector:
         if isinstance(text, pa.Scalar) or not _is_ascii(text):
             return by_value(needle_, text)
-        return pc.cast(pc.add(pc.find_substring(text, needle), 1), t)
+        return pc.cast(pc.add(pc.find_substring(text, needle), one), t)
 
     return kernel
 

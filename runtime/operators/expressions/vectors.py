@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ Values = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 _NUMPY_OF_WIDTH = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+
+
+TRUE, FALSE = pa.scalar(True), pa.scalar(False)
+"""Ready-made: pyarrow takes long to make a scalar of a Python value."""
+
+
+@lru_cache(maxsize=4096)
+def null_of(t: ArrowType) -> Any:
+    """The NULL of an Arrow type."""
+    return pa.scalar(None, t)
 
 
 def numpy_type(t: ArrowType) -> type[Any]:
@@ -106,10 +117,10 @@ def both_valid(left: Mask | None, right: Mask | None) -> Mask | None:
 def is_true(condition: Vector) -> Vector:
     """The condition with NULL as FALSE."""
     if isinstance(condition, pa.Scalar):
-        return condition if condition.is_valid else pa.scalar(False)
+        return condition if condition.is_valid else FALSE
     if pa.types.is_null(condition.type):
-        return pa.repeat(pa.scalar(False), len(condition))
-    return condition if condition.null_count == 0 else pc.fill_null(condition, False)
+        return pa.repeat(FALSE, len(condition))
+    return condition if condition.null_count == 0 else pc.fill_null(condition, FALSE)
 
 
 def choose(condition: Vector, if_true: Vector, if_false: Vector) -> Vector:
@@ -119,7 +130,7 @@ def choose(condition: Vector, if_true: Vector, if_false: Vector) -> Vector:
 
 def null_where(mask: Vector, vector: Vector) -> Vector:
     """The vector with NULL where the mask is TRUE."""
-    return pc.if_else(mask, pa.scalar(None, vector.type), vector)
+    return pc.if_else(mask, null_of(vector.type), vector)
 
 
 def scalar_of(literal: Literal) -> Any:
