@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.operators.expressions import decimals
@@ -34,7 +34,6 @@ def _expected(value: Decimal, t: Any) -> Decimal | None:
     return rounded if rounded.scaleb(t.scale, WIDE).copy_abs() < 10**t.precision else None
 
 
-@settings(max_examples=200, deadline=None)
 @given(left=columns(), right=columns(), result=st.sampled_from(TYPES), operation=st.sampled_from("+-*/"))
 def test_operations_round_half_up_and_overflow_to_null(
     left: Any, right: Any, result: tuple[int, int], operation: str
@@ -57,7 +56,6 @@ def test_operations_round_half_up_and_overflow_to_null(
     assert kernel().to_pylist() == expected
 
 
-@settings(max_examples=150, deadline=None)
 @given(left=columns(), right=columns())
 def test_remainders_have_the_sign_of_the_left(left: Any, right: Any) -> None:
     t = pa.decimal128(38, max(left.type.scale, right.type.scale))
@@ -68,7 +66,6 @@ def test_remainders_have_the_sign_of_the_left(left: Any, right: Any) -> None:
     assert decimals.remainder(left, right, t, 3).to_pylist() == expected
 
 
-@settings(max_examples=150, deadline=None)
 @given(column=columns())
 def test_doubles_are_the_nearest(column: Any) -> None:
     values, _ = decimals.to_float(column)
@@ -76,7 +73,6 @@ def test_doubles_are_the_nearest(column: Any) -> None:
         assert value is None or ours == float(value)
 
 
-@settings(max_examples=150, deadline=None)
 @given(left=columns(), right=columns())
 def test_comparison_across_scales(left: Any, right: Any) -> None:
     a, b = decimals.compare_keys(left, right)

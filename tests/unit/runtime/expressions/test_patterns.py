@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.operators.expressions.java_regex import UnsupportedPattern, compile_java
@@ -61,7 +61,6 @@ def test_what_engines_read_differently_stays_off_re2(pattern: str) -> None:
     assert to_re2(pattern) is None
 
 
-@settings(max_examples=300, deadline=None)
 @given(pattern=st.sampled_from(IN_SUBSET), group=st.integers(0, 2), text=TEXTS)
 def test_re2_extracts_what_the_java_engine_does(pattern: str, group: int, text: str) -> None:
     expression = to_re2(pattern, group)
@@ -73,7 +72,6 @@ def test_re2_extracts_what_the_java_engine_does(pattern: str, group: int, text: 
     assert found == extract(text, pattern, group)
 
 
-@settings(max_examples=300, deadline=None)
 @given(pattern=st.sampled_from(IN_SUBSET), text=TEXTS)
 def test_re2_replaces_what_the_java_engine_does(pattern: str, text: str) -> None:
     expression = to_re2(pattern)

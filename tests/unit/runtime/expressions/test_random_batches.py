@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.ir import types as t
@@ -112,14 +112,12 @@ def _check(condition: Expression | None, projections: list[Expression], rows: li
         assert all(map(_equal, ours, theirs)), (ours, theirs)
 
 
-@settings(max_examples=150, deadline=None)
 @given(expression=st.one_of(*(expressions(x, 4) for x in (t.INT, t.BOOLEAN, t.DOUBLE))), rows=ROWS)
 def test_one_expression(expression: Expression, rows: list[list[Any]]) -> None:
     if not _compares_with_itself(expression):
         _check(None, [expression], rows)
 
 
-@settings(max_examples=100, deadline=None)
 @given(condition=expressions(t.BOOLEAN, 3), first=expressions(t.INT, 3), second=expressions(t.INT, 2), rows=ROWS)
 def test_where_and_two_projections(
     condition: Expression, first: Expression, second: Expression, rows: list[list[Any]]

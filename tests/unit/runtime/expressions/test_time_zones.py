@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.operators.expressions import civil
@@ -24,7 +24,6 @@ ZONES = (
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(zone=st.sampled_from(ZONES), second=st.integers(-4_000_000_000, 7_000_000_000))
 def test_local_time_is_pythons(zone: str, second: int) -> None:
     expected = (EPOCH + timedelta(seconds=second)).astimezone(ZoneInfo(zone)).replace(tzinfo=UTC)
@@ -32,7 +31,6 @@ def test_local_time_is_pythons(zone: str, second: int) -> None:
     assert local == int((expected - EPOCH).total_seconds())
 
 
-@settings(max_examples=300, deadline=None)
 @given(zone=st.sampled_from(ZONES), second=st.integers(-4_000_000_000, 7_000_000_000), later=st.booleans())
 def test_instants_of_local_times(zone: str, second: int, later: bool) -> None:
     """In an overlap the earlier (or later) instant; in a gap the offset from before it, as `fold=0` has it."""
@@ -69,7 +67,6 @@ def test_unknown_zones_are_refused(name: str) -> None:
         zone_of(name)
 
 
-@settings(max_examples=300, deadline=None)
 @given(day=st.dates(), months=st.integers(-3000, 3000))
 def test_the_calendar_is_pythons(day: date, months: int) -> None:
     days = np.array([day.toordinal() - date(1970, 1, 1).toordinal()])
