@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import events as ev
-from tests.support.cluster import Cluster, Role, Session
+from tests.support.cluster import Cluster, Role
+from tests.support.standalone import Session
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
@@ -63,7 +64,7 @@ class Run:
         """Run `INSERT INTO target query` to its end while processes die; rows of the target and the final job."""
         create_topic(self.kafka, self.source, ev.PARTITIONS)
         create_topic(self.kafka, self.target, ev.PARTITIONS)
-        with Cluster.start(self.directory, task_managers=2, slots=2) as cluster:
+        with Cluster(self.directory, taskmanagers=2, slots=2) as cluster:
             producer = ev.PacedProducer(self.kafka, self.source, self.events, self.size.duration_s)
             job_id = self._submit(cluster.session(SETTINGS), columns, query)
             producer.start()
@@ -76,7 +77,7 @@ class Run:
         return rows, job
 
     def _submit(self, session: Session, columns: str, query: str) -> str:
-        session.run(
+        session.execute(
             f"""CREATE TABLE src (
               id BIGINT, k STRING, v INT, ts TIMESTAMP(3), pad STRING,
               WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND
@@ -86,14 +87,16 @@ class Run:
               'scan.bounded.specific-offsets' = '{ev.bounded_offsets(self.events)}'
             )"""
         )
-        session.run(
+        session.execute(
             f"""CREATE TABLE dst ({columns}) WITH (
               'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.target}',
               'format' = 'json', 'sink.delivery-guarantee' = 'exactly-once',
               'sink.transactional-id-prefix' = '{self.prefix}'
             )"""
         )
-        return session.insert(f"INSERT INTO dst {query}")
+        job_id = session.execute(f"INSERT INTO dst {query}").job_id
+        assert job_id is not None
+        return job_id
 
     def _kill_while(self, producer: threading.Thread, cluster: Cluster, job_id: str) -> None:
         """Kill a random process again and again until all is sent and enough have died. Mostly the job is let

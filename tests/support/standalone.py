@@ -18,6 +18,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tests.support.kafka import die_with_parent
+
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 20.0
@@ -154,7 +156,9 @@ class Standalone:
         command += ["--rpc-port", str(free_port())]
         command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent
+            )
         try:
             self._wait_until_ready()
         except BaseException:
