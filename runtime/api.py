@@ -116,11 +116,13 @@ class UnknownJobError(Exception):
 
 
 class SubmissionRefusedError(Exception):
-    """The job cannot run: a setting or table option is wrong, or what it asks for is not supported."""
+    """The job cannot run: a setting or table option is wrong, or what it asks for is not supported. `expression` is
+    the SQL text of the expression at fault, if it is one."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", expression: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        self.expression = expression
 
 
 class ResultLostError(Exception):

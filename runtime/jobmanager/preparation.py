@@ -18,6 +18,8 @@ from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
 from runtime.job_settings import CHECKPOINT_INTERVAL, JobSettings, SettingError
 from runtime.metadata.jobs import JobRecord, JobRecords
+from runtime.operators.calc import LOCAL_TIME_ZONE
+from runtime.operators.expressions.check import check_expressions
 
 _NAMESPACE_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -60,7 +62,8 @@ def sink_connector(sink: Sink) -> SinkConnector:
 
 
 def check_submission(graph: JobGraph, settings: JobSettings) -> None:
-    """Refuse what cannot run. Raises OptionError or SettingError; connects to nothing."""
+    """Refuse what cannot run. Raises OptionError, SettingError or UnsupportedExpression; connects to nothing."""
+    check_expressions(graph, graph.settings.get(LOCAL_TIME_ZONE, "UTC"))
     for source, _, _ in sources_of(graph):
         connector(source.table.connector).source(_definition(source.table))
     committing = [sink for sink, _ in sinks_of(graph) if sink_connector(sink).committing]

@@ -38,6 +38,7 @@ from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
 from runtime.metadata.jobs import JobRecord, JobRecords
 from runtime.metadata.store import SqliteMetadataStore
+from runtime.operators.expressions.context import UnsupportedExpression
 from runtime.protocol.messages import Failure
 
 _log = logging.getLogger(__name__)
@@ -114,6 +115,8 @@ class JobManager:
             raise SubmissionRefusedError(str(error)) from error
         except ConnectorError as error:
             raise SubmissionRefusedError(error.message, error.hint) from error
+        except UnsupportedExpression as error:
+            raise SubmissionRefusedError(str(error), expression=error.text) from error
         job_id = JobId(uuid.uuid4().hex)
         now_ms = wall_clock_ms()
         state = JobState.INITIALIZING

@@ -9,9 +9,9 @@ from typing import ParamSpec, TypeVar
 
 from planner import api as planner_api
 from planner.catalog import CatalogEntry, ObjectPath, ViewEntry
-from planner.errors import SqlError, SqlState, did_you_mean
+from planner.errors import Span, SqlError, SqlState, did_you_mean
 from planner.ir.job_graph import JobGraph
-from planner.sql.statements import Name
+from planner.sql.statements import Name, StatementSource
 from runtime.api import JobClient, JobId, SubmissionRefusedError
 from server.catalog.session_catalog import SessionCatalog
 from server.sessions import Session
@@ -44,8 +44,9 @@ class StatementContext:
             raise unknown("database", path.database, self.catalog.databases(path.catalog), name)
         return path
 
-    async def submit(self, graph: JobGraph) -> JobId:
-        """Starts the job. Cancelled half way, it takes the job back: none may run unknown to everyone."""
+    async def submit(self, graph: JobGraph, source: StatementSource) -> JobId:
+        """Starts the job. Cancelled half way, it takes the job back: none may run unknown to everyone. A refused
+        expression is shown at its place in `source`."""
         submission = asyncio.ensure_future(self.jobs.submit(graph))
         try:
             return await asyncio.shield(submission)
@@ -53,7 +54,7 @@ class StatementContext:
             await self.jobs.cancel(await submission)
             raise
         except SubmissionRefusedError as error:
-            raise SqlError(SqlState.INVALID_PARAMETER, str(error), hint=error.hint) from error
+            raise _refused(error, source) from error
 
     def existing(self, name: Name) -> tuple[ObjectPath, CatalogEntry]:
         """The definition under a name; raises SqlError with the nearest one if there is none."""
@@ -62,6 +63,14 @@ class StatementContext:
         if entry is None:
             raise unknown("table", str(path), self.catalog.names(path.catalog, path.database), name)
         return path, entry
+
+
+def _refused(error: SubmissionRefusedError, source: StatementSource) -> SqlError:
+    if not error.expression:
+        return SqlError(SqlState.INVALID_PARAMETER, str(error), hint=error.hint)
+    start = source.script.find(error.expression, source.span.start, source.span.end)
+    span = source.span if start < 0 else Span(start, start + len(error.expression))
+    return SqlError(SqlState.FEATURE_NOT_SUPPORTED, f"`{error.expression}` cannot run: {error}", span=span)
 
 
 def unknown(kind: str, shown: str, candidates: object, name: Name) -> SqlError:

@@ -19,4 +19,4 @@ async def insert_into(statement: Insert | StatementSet, context: StatementContex
     name = context.settings.get("pipeline.name") or f"insert-into_{targets}"
     graph = msgspec.structs.replace(compiled.job_graph, name=name)
 
-    return job_started(await context.submit(graph))
+    return job_started(await context.submit(graph, statement.source))

@@ -20,5 +20,5 @@ async def select(statement: Select, context: StatementContext) -> StatementResul
     name = context.settings.get("pipeline.name") or masked_sql(statement.text)
     graph = msgspec.structs.replace(compiled.job_graph, name=name)
 
-    job_id = await context.submit(graph)
+    job_id = await context.submit(graph, statement.source)
     return query_started(job_id, compiled.result, compiled.changelog)

@@ -17,7 +17,7 @@ from planner.ir.functions import BY_ID, Road, cast_can_raise
 from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators.expressions import duckdb_road
 from runtime.operators.expressions.arrow import pc
-from runtime.operators.expressions.context import EvaluationContext, Kernel, Vector
+from runtime.operators.expressions.context import EvaluationContext, Kernel, UnsupportedExpression, Vector
 from runtime.operators.expressions.errors import RaisedInCall
 from runtime.operators.expressions.like import is_valid_pattern
 from runtime.operators.expressions.registry import CLOCK_KERNELS, KERNELS
@@ -164,7 +164,7 @@ class Program:
         if BY_ID[call.function].road is Road.DUCKDB:
             kernel = self.bind("k", duckdb_road.single(call))
         else:
-            kernel = self.bind("k", KERNELS[call.function](call, self._context))
+            kernel = self.bind("k", self._kernel(call))
         arguments = [self.compile(argument, guard) for argument in call.args]
         if all(isinstance(argument, Literal) for argument in call.args):
             arguments[0] = self.assign(f"as_array({arguments[0]}, n)")
@@ -194,6 +194,13 @@ class Program:
             text = condition if not guard else f"pc.and_({guard}, {condition})"
             self._shared[key] = self.assign(f"as_array({text}, n)")
         return self._shared[key]
+
+    def _kernel(self, call: Call) -> Kernel:
+        """The call's kernel; what has none is refused with the SQL of the innermost call."""
+        try:
+            return KERNELS[call.function](call, self._context)
+        except UnsupportedExpression as error:
+            raise UnsupportedExpression(str(error), error.text or call.text) from error
 
     def _and_or(self, call: Call, guard: str) -> str:
         kernel, decided = ("pc.and_kleene", "FALSE") if call.function == "AND" else ("pc.or_kleene", "TRUE")

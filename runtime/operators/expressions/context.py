@@ -28,8 +28,12 @@ Builder = Callable[[Call, EvaluationContext], Kernel]
 
 
 class UnsupportedExpression(Exception):
-    """No kernel for these types or literals: said at compilation, before a row is read. The planner refuses such SQL
-    with line and column; this is the last line of defence."""
+    """No kernel for these types or literals: said at compilation, before a row is read. `text` is the SQL of the call.
+    Jobs are checked when they are submitted, so it never surprises a running one."""
 
     domain = "user"
     retry = False
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
