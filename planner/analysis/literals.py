@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 
@@ -25,7 +26,10 @@ _WIDE = Context(prec=80)
 def number_literal(text: str, span: Span) -> Literal:
     """`1` is INT (BIGINT, then DECIMAL, as it grows), `1.5` DECIMAL(2, 1), `1e0` DOUBLE; all NOT NULL."""
     if "e" in text.lower():
-        return Literal(float(text), t.DOUBLE.with_nullable(False))
+        number = float(text)
+        if math.isinf(number):
+            raise SqlError(SqlState.NUMERIC_OUT_OF_RANGE, f"{text} is out of the range of DOUBLE", span=span)
+        return Literal(number, t.DOUBLE.with_nullable(False))
     if "." not in text:
         return integer_literal(int(text), span)
     whole, _, fraction = text.partition(".")

@@ -144,6 +144,8 @@ def comparison(operator: str, left: Expression, right: Expression, span: Span) -
 
 def comparable(operator: str, left: Expression, right: Expression, span: Span) -> tuple[Expression, Expression]:
     """The two sides cast to one type; text beside a date or time is read as one."""
+    if left.type.root is TypeRoot.NULL and right.type.root is TypeRoot.NULL:
+        return null_literal(t.INT), null_literal(t.INT)
     ordered = operator not in ("=", "<>", "IS DISTINCT FROM")
     if ordered and (left.type.root in _MULTIPLE_ROOTS or right.type.root in _MULTIPLE_ROOTS):
         raise _mismatch(operator, left, right, span)
@@ -195,6 +197,8 @@ def negation(operand: Expression) -> Expression:
 
 def membership(value: Expression, items: tuple[Expression, ...], span: Span) -> Expression:
     """`value IN (items)`."""
+    if all(e.type.root is TypeRoot.NULL for e in (value, *items)):
+        value = null_literal(t.INT)
     if value.type.is_character and all(i.type.is_character or i.type.root is TypeRoot.NULL for i in items):
         arguments = (value, *(cast_to(i, t.STRING) if i.type.root is TypeRoot.NULL else i for i in items))
         return Call("IN", arguments, boolean_type(*arguments))

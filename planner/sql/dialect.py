@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from sqlglot import tokens
@@ -69,7 +70,18 @@ def tokenize(text: str, offset: int, script: str) -> list[Token]:
         return FlinkDialect().tokenize(text)
     except TokenError as e:
         # The splitter has told open strings and comments apart before; what is left is rare and names itself.
-        reason = str(e).split("\n")[0]
-        raise SqlError(
-            SqlState.SYNTAX_ERROR, f"cannot read the text: {reason}", span=Span(offset, offset + 1), text=script
-        ) from None
+        raise _unreadable(str(e.__cause__ or e), offset, script) from None
+
+
+_PLACED = re.compile(r"(?P<reason>.*) from (?P<line>\d+):(?P<start>\d+)", re.DOTALL)
+
+
+def _unreadable(message: str, offset: int, script: str) -> SqlError:
+    """The tokenizer's complaint at its place: the number behind the line is the token's offset in the text."""
+    placed = _PLACED.fullmatch(message)
+    reason, start = "the text cannot be read", offset
+    if placed is not None:
+        start += int(placed["start"])
+        reason = placed["reason"][:1].lower() + placed["reason"][1:]
+    hint = "X'…' holds pairs of hexadecimal digits." if "numeric string" in reason else ""
+    return SqlError(SqlState.SYNTAX_ERROR, reason, span=Span(start, start + 1), hint=hint, text=script)

@@ -138,7 +138,7 @@ class GatewayClient:
         except httpx2.TransportError as error:
             raise _unreachable(self.url, error) from error
         try:
-            answer = json.loads(response.content, parse_float=_exact)
+            answer = json.loads(response.content, parse_float=_exact, parse_int=_whole)
         except ValueError as error:
             text = f"{self.url} does not answer like a SQL gateway (status {response.status_code})"
             raise ConnectionLostError(text) from error
@@ -150,6 +150,12 @@ class GatewayClient:
 def slots_missing(job: dict[str, Any] | None) -> int:
     """Slots a job still waits for, by its details."""
     return int(job.get("slots-missing", 0)) if job is not None else 0
+
+
+def _whole(text: str) -> int | orjson.Fragment:
+    """orjson writes integers of 64 bits; a DECIMAL(38, 0) has more and stays as it came."""
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else orjson.Fragment(text)
 
 
 def _exact(text: str) -> orjson.Fragment:

@@ -174,7 +174,7 @@ def _record_error(messages: Messages, index: int, reason: str) -> RecordError:
     where, text = messages.describe(index), shown(messages.value(index))
     return RecordError(
         f"cannot decode JSON at {where}: {reason}; the record begins: {text}",
-        hint="'json.ignore-parse-errors' = 'true' skips such records and counts them.",
+        hint="With 'json.ignore-parse-errors' = 'true' a bad field is NULL; a record that cannot be read is skipped, counted.",
     )
 
 

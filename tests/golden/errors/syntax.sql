@@ -59,3 +59,6 @@ DESCRIBE
 SELECT U&'\00g1'
 ====
 SELECT v FROM src WHERE v IS FALS
+====
+SELECT v,
+  x'0g' FROM src
