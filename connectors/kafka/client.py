@@ -132,7 +132,7 @@ def failed(error: KafkaError, doing: str) -> ConnectorError:
 def missing_topic(topic: str) -> ConnectorError:
     return ConnectorError(
         f"topic {topic} does not exist",
-        domain=ErrorDomain.EXTERNAL,
-        retry=True,
+        domain=ErrorDomain.USER,
+        retry=False,
         hint="Create it first; its number of partitions is a decision of yours.",
     )

@@ -241,8 +241,6 @@ def _vertex(vertex: VertexStatus, complete: bool) -> dict[str, Any]:
         metrics["busy-ms-per-second"] = sum(m.busy_ms_per_second for m in vertex.metrics) / count
         metrics["backpressured-ms-per-second"] = sum(m.backpressured_ms_per_second for m in vertex.metrics) / count
         metrics["idle-ms-per-second"] = sum(m.idle_ms_per_second for m in vertex.metrics) / count
-        metrics["late-records-dropped"] = _operator_total(vertex, "numLateRecordsDropped")
-        metrics["skipped-records"] = _operator_total(vertex, "numRecordsSkipped")
         watermarks = [m.watermark_ms for m in vertex.metrics if m.watermark_ms is not None]
         metrics["watermark-ms"] = min(watermarks) if len(watermarks) == count else None
     return {
@@ -267,11 +265,6 @@ def _operators(vertex: VertexStatus) -> dict[str, dict[str, float]]:
             for name, value in figures.items():
                 totals[name] = totals.get(name, 0) + value
     return found
-
-
-def _operator_total(vertex: VertexStatus, name: str) -> int:
-    """A counter of the vertex's operators, over all subtasks."""
-    return int(sum(figures.get(name, 0) for m in vertex.metrics for figures in m.operators.values()))
 
 
 def _aggregate_state(task_states: dict[str, int]) -> str:

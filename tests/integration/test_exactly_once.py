@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import events as ev
 from tests.support.cluster import Cluster, Role
-from tests.support.standalone import Session
+from tests.support.standalone import Session, late_rows
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", "1"))
@@ -157,14 +157,3 @@ def test_filter_and_projection_are_exact_under_kill_9(kafka: str, tmp_path: Path
     found = Counter((row["id"], row["k"], row["doubled"]) for row in rows)
     assert found - expected == Counter(), f"not expected, after {run.kills}"
     assert expected - found == Counter(), f"missing, after {run.kills}"
-
-
-def late_rows(job: dict[str, Any]) -> int:
-    """Sum of numLateRecordsDropped over the job's operators."""
-    return int(
-        sum(
-            counters.get("numLateRecordsDropped", 0)
-            for vertex in job["vertices"]
-            for counters in vertex["operators"].values()
-        )
-    )

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
-from tests.support.standalone import POLL_S, GatewayError, Standalone, request
+from tests.support.standalone import Standalone
 
 Role = Literal["jobmanager", "taskmanager", "slot"]
 
@@ -30,10 +29,6 @@ class Cluster(Standalone):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def tail(self, lines: int = 60) -> str:
-        """The end of the cluster's log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def pids(self, role: Role) -> list[int]:
         """Living processes of a role below the launcher."""
@@ -53,30 +48,6 @@ class Cluster(Standalone):
         pid = pids[index % len(pids)]
         _kill(pid)
         return pid
-
-    def job(self, job_id: str, timeout_s: float = 30.0) -> dict[str, Any]:
-        """GET /jobs/:id, asked again while the server is away (it may just have been killed)."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                return request("GET", f"{self.url}/jobs/{job_id}")
-            except (GatewayError, OSError) as error:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"/jobs/{job_id}: {error!r}\n{self.tail()}") from error
-                time.sleep(POLL_S)
-
-    def wait_for_job(self, job_id: str, state: str, timeout_s: float) -> dict[str, Any]:
-        """Until the job is in `state`; fails at once when it ends in another one."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            job = self.job(job_id)
-            if job["state"] == state:
-                return job
-            if job["state"] in ("FAILED", "CANCELED", "FINISHED"):
-                raise AssertionError(f"job is {job['state']}, not {state}: {job.get('failure')}\n{self.tail()}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"job is {job['state']}, not {state}: {job}\n{self.tail()}")
-            time.sleep(POLL_S)
 
 
 def _kill(pid: int) -> None:

@@ -178,6 +178,34 @@ class Standalone:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait(STOP_TIMEOUT_S)
 
+    def tail(self, lines: int = 60) -> str:
+        """The end of the cluster's log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def job(self, job_id: str, timeout_s: float = 30.0) -> dict[str, Any]:
+        """GET /jobs/:id, asked again while the server is away (it may just have been killed)."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return request("GET", f"{self.url}/jobs/{job_id}")
+            except (GatewayError, OSError) as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"/jobs/{job_id}: {error!r}\n{self.tail()}") from error
+                time.sleep(POLL_S)
+
+    def wait_for_job(self, job_id: str, state: str, timeout_s: float) -> dict[str, Any]:
+        """Until the job is in `state`; fails at once when it ends in another one."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            job = self.job(job_id)
+            if job["state"] == state:
+                return job
+            if job["state"] in ("FAILED", "CANCELED", "FINISHED"):
+                raise AssertionError(f"job is {job['state']}, not {state}: {job.get('failure')}\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"job is {job['state']}, not {state}: {job}\n{self.tail()}")
+            time.sleep(POLL_S)
+
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -204,3 +232,14 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def late_rows(job: dict[str, Any]) -> int:
+    """Sum of numLateRecordsDropped over the job's operators."""
+    return int(
+        sum(
+            counters.get("numLateRecordsDropped", 0)
+            for vertex in job["vertices"]
+            for counters in vertex["operators"].values()
+        )
+    )

@@ -33,6 +33,8 @@ from planner.ir.types import Field, arrow_schema
 
 ROWS_PER_PIECE = 2048  # The reader's tape of so many rows stays in the second-level cache.
 ROWS_ON_EXACT_ROAD = 32
+OPENINGS_MAX = 20_000
+"""`[` and `{` in one message above which the exact road reads it."""
 SPLIT_WAYS = 8
 
 _STRING_MISMATCH = re.compile(r"whilst decoding field '([^']*)': expected string got")
@@ -102,6 +104,7 @@ class JsonDecoder:
         offsets = messages.offsets
         text = messages.data[int(offsets[low]) : int(offsets[high])]
         _refuse_nul(text)
+        _refuse_deep(text, offsets[low : high + 1] - offsets[low])
         table = self._read(messages, text, low, high)
         if table.num_rows != high - low or _has_second_row(text, offsets[low:high] - offsets[low]):
             raise Refused("not one row per message")
@@ -141,7 +144,7 @@ class JsonDecoder:
         try:
             found = [getattr(decoder.decode(messages.value(i)), attribute) for i in range(low, high)]
             return pa.array([_text_of_raw(bytes(raw)) for raw in found], pa.string())
-        except (msgspec.MsgspecError, MalformedError) as problem:
+        except (msgspec.MsgspecError, MalformedError, RecursionError) as problem:
             raise Refused(str(problem)) from problem
 
     # ----------------------------------------------------------------------------------------- exact road
@@ -174,7 +177,7 @@ def _record_error(messages: Messages, index: int, reason: str) -> RecordError:
     where, text = messages.describe(index), shown(messages.value(index))
     return RecordError(
         f"cannot decode JSON at {where}: {reason}; the record begins: {text}",
-        hint="With 'json.ignore-parse-errors' = 'true' a bad field is NULL; a record that cannot be read is skipped, counted.",
+        hint="'json.ignore-parse-errors' = 'true' makes a bad field NULL, and skips and counts an unreadable record.",
     )
 
 
@@ -204,6 +207,15 @@ def _refuse_nul(text: memoryview) -> None:
     data = text.obj if isinstance(text.obj, bytes) and len(text.obj) == text.nbytes else bytes(text)
     if b"\0" in data or (b"\\" in data and b"\\u0000" in data):
         raise Refused("a zero byte")
+
+
+def _refuse_deep(text: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+    """The reader writes a value that does not fit into its error message by recursion: at some 100,000 levels the
+    stack of the process overflows. Only a message longer than that can be so deep."""
+    for index in np.flatnonzero(np.diff(offsets) > OPENINGS_MAX):
+        message = bytes(text[int(offsets[index]) : int(offsets[index + 1])])
+        if message.count(b"[") + message.count(b"{") > OPENINGS_MAX:
+            raise Refused("deeply nested")
 
 
 def _has_second_row(text: memoryview, starts: npt.NDArray[np.int64]) -> bool:

@@ -22,7 +22,6 @@ Converter = Callable[[Any], Any]
 
 JAVA_TRIMMED = "".join(map(chr, range(33)))  # What java.lang.String.trim removes.
 TEXT_IN_ERROR_MAX = 200
-NESTING_MAX = 1000
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _JAVA_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
@@ -66,7 +65,7 @@ _JSON = json.JSONDecoder(strict=False, parse_float=Number, parse_int=Number, par
 
 
 def parse_object(message: bytes) -> dict[str, Any]:
-    """The JSON object a message begins with; what follows it is not looked at. Raises MalformedError."""
+    """The JSON object a message begins with; what follows it is not looked at. Raises MalformedError, RecursionError."""
     try:
         text = message.decode("utf-8-sig").lstrip(" \t\r\n")
         value, _ = _JSON.raw_decode(text)
@@ -74,8 +73,6 @@ def parse_object(message: bytes) -> dict[str, Any]:
         raise MalformedError(f"invalid UTF-8 at byte {problem.start}") from problem
     except json.JSONDecodeError as problem:
         raise MalformedError(f"{problem.msg} at character {problem.pos}") from problem
-    except RecursionError as problem:
-        raise MalformedError(f"nested deeper than {NESTING_MAX}") from problem
     if not isinstance(value, dict):
         raise MalformedError("not a JSON object")
     return cast("dict[str, Any]", value)
@@ -97,7 +94,10 @@ class RecordConverter:
     def convert(self, message: bytes) -> list[Any]:
         """One value per column. Raises MalformedError, or FieldError unless parse errors are ignored: then a field
         that does not fit is NULL."""
-        return self._members(parse_object(message), self._fields)
+        try:
+            return self._members(parse_object(message), self._fields)
+        except RecursionError as problem:
+            raise MalformedError("nested too deeply") from problem
 
     def _members(self, value: Mapping[str, Any], fields: list[tuple[str, Converter]]) -> list[Any]:
         found = []

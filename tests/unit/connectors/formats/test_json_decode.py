@@ -328,3 +328,18 @@ def test_every_bad_place_is_found(count: int) -> None:
             decode({"x": INT}, *values)
         found = decode({"x": INT}, *values, ignore_parse_errors="true").batch.column(0).to_numpy(zero_copy_only=False)
         assert np.flatnonzero(np.isnan(found)).tolist() == [bad]
+
+
+@pytest.mark.parametrize("depth", [200, 900, 5_000, 200_000])
+@pytest.mark.parametrize("columns", [{"id": INT}, {"id": INT, "s": STRING}, {"id": INT, "s": array(INT)}])
+def test_one_deeply_nested_message_harms_nobody_else(columns: dict[str, DataType], depth: int) -> None:
+    """As deep as the reader goes it is an ordinary value; deeper it is one unreadable record, never a crash."""
+    deep = b'{"id":2,"s":' + b"[" * depth + b"]" * depth + b"}"
+    around = [b'{"id":1}', deep, b'{"id":3,"s":null}']
+    decoded = decode(columns, *around, ignore_parse_errors="true")
+    ids = decoded.batch.column(0).to_pylist()
+    assert ids in ([1, 2, 3], [1, 3])
+    assert decoded.skipped == 3 - len(ids)
+    if len(ids) == 2:
+        with pytest.raises(RecordError, match="message 1"):
+            decode(columns, *around)
