@@ -52,6 +52,7 @@ _AUTHORIZATION = frozenset({
     KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION,
 })  # fmt: skip
+_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
 _LASTING = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.TOPIC_EXCEPTION,
     KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD,
@@ -126,7 +127,10 @@ def failed(error: KafkaError, doing: str) -> ConnectorError:
         return ConnectorError(
             text, domain=ErrorDomain.USER, retry=False, hint="Check the credentials and the ACLs on the broker."
         )
-    return ConnectorError(text, domain=ErrorDomain.EXTERNAL, retry=code not in _LASTING)
+    hint = ""
+    if code in _UNREACHABLE:
+        hint = f"No broker answers: check '{PREFIX}bootstrap.servers' and that the broker is up."
+    return ConnectorError(text, domain=ErrorDomain.EXTERNAL, retry=code not in _LASTING, hint=hint)
 
 
 def missing_topic(topic: str) -> ConnectorError:

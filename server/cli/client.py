@@ -130,6 +130,10 @@ class GatewayClient:
         except ShellError:
             return None
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """Every job the server knows, newest first, as /jobs/overview shows them."""
+        return list(self._request("GET", "/jobs/overview")["jobs"])
+
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         content = orjson.dumps(body) if body is not None else None
         headers = {"content-type": "application/json"} if content is not None else {}

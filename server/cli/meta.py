@@ -9,9 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from server.cli.client import Column, Row, slots_missing
 from server.cli.errors import ShellError
-from server.cli.output import Format
+from server.cli.output import Format, TableWriter
 from server.cli.shell import Shell
 
 HELP = r"""Statements end with ; and may span lines. Ctrl-C ends a running query, Ctrl-D leaves.
@@ -19,7 +21,7 @@ HELP = r"""Statements end with ; and may span lines. Ctrl-C ends a running query
   \?                  this help                      \q            leave
   \d [NAME]           tables, or columns of NAME     \dt \dv       tables, views
   \l                  catalogs and databases         \df           functions
-  \jobs               jobs                           \conninfo     where the session is
+  \jobs               jobs, and what they wait for   \conninfo     where the session is
   \i FILE             run a script                   \e [FILE]     edit the last statement, or FILE
   \o [FILE]           results into FILE (or back)    \g [FILE]     run the last statement again (into FILE)
   \watch [SECONDS]    run it again and again         \x            one line per field on/off
@@ -82,6 +84,20 @@ def _conninfo(shell: Shell, arguments: list[str]) -> None:
         file=shell.out,
         flush=True,
     )
+
+
+def _jobs(shell: Shell, arguments: list[str]) -> None:
+    """SHOW JOBS and, beside each job, what it waits for or why it last failed."""
+    columns = [Column(name, "VARCHAR") for name in ("job id", "name", "status", "restarts", "note")]
+    table = TableWriter(shell.out)
+    table.start(columns, with_op=False)
+    table.rows([Row("INSERT", _job(job)) for job in shell.client.jobs()])
+    table.end()
+
+
+def _job(job: dict[str, Any]) -> list[Any]:
+    note = f"waits for {missing} more slots" if (missing := slots_missing(job)) else job.get("failure") or ""
+    return [job["jid"], job["name"], job["state"], str(job.get("restarts", 0)), note]
 
 
 def _include(shell: Shell, arguments: list[str]) -> None:
@@ -195,7 +211,7 @@ _COMMANDS: dict[str, Callable[[Shell, list[str]], None]] = {
     "dv": _statement("SHOW VIEWS"),
     "df": _statement("SHOW FUNCTIONS"),
     "l": _list,
-    "jobs": _statement("SHOW JOBS"),
+    "jobs": _jobs,
     "conninfo": _conninfo,
     "i": _include,
     "o": _output,

@@ -54,7 +54,8 @@ def writer(row_format: Format, out: TextIO, *, expanded: bool = False) -> RowWri
 
 
 class NdjsonWriter:
-    """One JSON object per row. The change is under `op`, or `__op` where a column has that name."""
+    """One JSON object per row. The change is under `op`, or `__op` where a column has that name; of columns with equal
+    names the later ones get a number: `a`, `a_1`, `a_2`."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -62,7 +63,7 @@ class NdjsonWriter:
         self._op = ""
 
     def start(self, columns: Sequence[Column], with_op: bool) -> None:
-        self._names = [c.name for c in columns]
+        self._names = _unique([c.name for c in columns])
         self._op = ("__op" if "op" in self._names else "op") if with_op else ""
 
     def rows(self, rows: Sequence[Row]) -> None:
@@ -77,6 +78,18 @@ class NdjsonWriter:
 
     def end(self) -> None:
         self._out.flush()
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, made different from each other: a key that comes twice would hide a column."""
+    found: list[str] = []
+    for name in names:
+        candidate, number = name, 0
+        while candidate in found or (number and candidate in names):
+            number += 1
+            candidate = f"{name}_{number}"
+        found.append(candidate)
+    return found
 
 
 class CsvWriter:

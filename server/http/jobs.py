@@ -178,6 +178,8 @@ def _job_summary(job: JobStatus, now_ms: int) -> dict[str, Any]:
         "tasks": {"total": sum(tasks.values()), **tasks},
         "pending-operators": 0,
         "slots-missing": job.slots_missing,
+        "restarts": job.restarts,
+        "failure": job.failure.message if job.failure is not None else None,
     }
 
 

@@ -65,7 +65,8 @@ _JSON = json.JSONDecoder(strict=False, parse_float=Number, parse_int=Number, par
 
 
 def parse_object(message: bytes) -> dict[str, Any]:
-    """The JSON object a message begins with; what follows it is not looked at. Raises MalformedError, RecursionError."""
+    """The JSON object a message begins with; what follows it is not looked at. Raises MalformedError,
+    RecursionError."""
     try:
         text = message.decode("utf-8-sig").lstrip(" \t\r\n")
         value, _ = _JSON.raw_decode(text)

@@ -129,6 +129,27 @@ def test_numbers_keep_their_digits(server: FakeServer) -> None:
     assert shell(server.url, "-c", query).stdout == '{"d":123456789012345678901234567890.10}\n'
 
 
+def test_whole_numbers_beyond_64_bits_keep_their_digits(server: FakeServer) -> None:
+    query = "SELECT CAST(1 AS DECIMAL(38, 0)) AS d FROM (VALUES (1)) AS v(a)"
+    server.jobs.query = FakeQuery.of((t.decimal(38, 0),), [(10**37,)])
+    assert shell(server.url, "-c", query).stdout == f'{{"d":{10**37}}}\n'
+
+
+def test_columns_of_one_name_stay_apart_in_ndjson(server: FakeServer) -> None:
+    server.jobs.query = FakeQuery.of((t.INT, t.INT, t.INT), [(1, 2, 3)])
+    done = shell(server.url, "-c", "SELECT 1 AS a, 2 AS a, 3 AS a_1")
+    assert json.loads(done.stdout) == {"a": 1, "a_2": 2, "a_1": 3}
+
+
+def test_jobs_are_listed_with_what_they_wait_for(server: FakeServer) -> None:
+    server.jobs.query = FakeQuery(ended=False)
+    server.jobs.slots_missing = 2
+    shell(server.url, "-c", QUERY, "--duration", "0.5")
+    done = shell(server.url, text="\\jobs\n")
+    assert done.returncode == 0, done.stderr
+    assert "waits for 2 more slots" in done.stdout
+
+
 def test_a_query_that_fails_while_running(server: FakeServer) -> None:
     server.jobs.query = FakeQuery.of((t.INT,), [(1,)], ended=False)
     server.jobs.query.failure = Failure("cannot cast 'x' to INT", "user", False, "Use TRY_CAST.")
