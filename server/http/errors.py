@@ -60,6 +60,10 @@ def bad_body(format_name: str, cause: str) -> BadRequestError:
     return BadRequestError(f"Request did not match expected format {format_name}.", cause)
 
 
+# Classes of PostgreSQL: data exception, system error, internal error.
+_FAILURE_STATES = {"user": "22000", "external": "58000", "internal": "XX000"}
+
+
 def statement_error(error: Exception, step: str) -> ErrorBody:
     """What a failed statement or fetch answers; `step` names what was tried, e.g. `fetchResults`."""
     name, message = _readable(error)
@@ -122,7 +126,8 @@ def _fields(error: Exception) -> dict[str, Any]:
             return fields | ({"hint": error.hint} if error.hint else {})
         case JobFailedError():
             failure = error.failure
-            fields = {"code": "JOB_FAILED", "message": failure.message, "domain": failure.domain}
+            state = _FAILURE_STATES.get(failure.domain, _FAILURE_STATES["internal"])
+            fields = {"code": "JOB_FAILED", "message": failure.message, "domain": failure.domain, "sqlState": state}
             return fields | ({"hint": failure.hint} if failure.hint else {})
         case GatewayError():
             return {"code": error.code, "message": error.message} | ({"hint": error.hint} if error.hint else {})

@@ -156,7 +156,7 @@ def test_a_query_that_fails_while_running(server: FakeServer) -> None:
     done = shell(server.url, "-c", QUERY)
     assert done.returncode == 3
     assert done.stdout == '{"a":1}\n'
-    assert done.stderr == "ERROR: cannot cast 'x' to INT\nHINT: Use TRY_CAST.\n"
+    assert done.stderr == "ERROR 22000: cannot cast 'x' to INT\nHINT: Use TRY_CAST.\n"
 
 
 @pytest.mark.parametrize("flags", [["--limit", "2"], ["--duration", "0.5"]])
