@@ -37,6 +37,8 @@ _CONSUMER: Settings = {
     # The default of 1000 ms stalls a partition for that long whenever its queue is full: three times slower.
     "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 100,
+    # How long a topic that was there may be unknown (a broker coming back) before reading it fails.
+    "topic.metadata.propagation.max.ms": 10_000,
 }
 
 _PRODUCER: Settings = {

@@ -163,7 +163,7 @@ class PartitionReader:
         options = self._options
 
         def on_error(error: KafkaError) -> None:
-            if error.fatal() or error.code() == KafkaError._AUTHENTICATION:
+            if error.fatal() or error.code() in _ENDING:
                 self._fatal = error
 
         group_id = options.group_id or f"headrace-{options.identifier}"
@@ -328,6 +328,15 @@ class PartitionReader:
 
 
 # Conditions the client repairs by itself; they may show up as events of a partition.
+# Told by the client's callback only: nothing would ever come from these partitions, and no message says so.
+_ENDING = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
 _PASSING = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
     KafkaError._MSG_TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,

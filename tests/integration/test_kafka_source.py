@@ -21,7 +21,7 @@ from connectors.api import (
 )
 from connectors.errors import ConnectorError, OptionError, RecordError
 from planner.ir.types import BIGINT, BYTES, INT, STRING, Field, map_of, timestamp, timestamp_ltz
-from tests.support.topics import Record, add_partitions, create_topic, produce, unique_name
+from tests.support.topics import Record, add_partitions, create_topic, delete_topic, produce, unique_name
 
 pytestmark = pytest.mark.kafka
 
@@ -431,3 +431,18 @@ def test_a_missing_topic_is_named(kafka: str) -> None:
 def test_an_unknown_client_property_is_an_option_error(kafka: str) -> None:
     with pytest.raises(OptionError, match=r"no\.such\.thing"):
         discovered(source(kafka, "x", properties__no__such__thing="1"))
+
+
+def test_a_topic_deleted_while_it_is_read_fails_the_reader(kafka: str) -> None:
+    topic = filled(kafka, partitions=1)
+    table = source(
+        kafka,
+        topic,
+        properties__topic__metadata__propagation__max__ms="1000",
+        properties__topic__metadata__refresh__interval__ms="500",
+    )
+    with reading(table, discovered(table)) as reader:
+        rows(reader, 1)
+        delete_topic(kafka, topic)
+        with pytest.raises(ConnectorError, match=topic):
+            rows(reader, 10**9)
