@@ -343,3 +343,33 @@ def test_one_deeply_nested_message_harms_nobody_else(columns: dict[str, DataType
     if len(ids) == 2:
         with pytest.raises(RecordError, match="message 1"):
             decode(columns, *around)
+
+
+ODD_MESSAGES = [
+    b'{"id":1 "s":"a"}', b'{"id":2,,"s":"b"}', b'{"id":3,"s":"c",}', b'{"id":4,"x":[1,],"s":"d"}', b'{"id":5,"x":01}',
+    b'{"id":6,"x":1.}', b'{"id":7,"x":tru}', b'{"id":8}{"id":9}', b'{"id":10}xx', b'{"id":11,"s":"\x01"}',
+    b'{"id":12,"s":"\\q"}', b'{"id":13,"x":NaN}', b'{"id":14,"s":"\xff"}', b'{"id":15,"x":"\xff"}', b"", b"  ", b"null",
+    b"[]", b"5", b'{"id":16', b'"id":17}', b'{"id":"18"}', b'{"id":19.9}', b'{"id":1e1}', b'{"id":"x"}', b'{"id":true}',
+    b'{"id":9223372036854775808}', b'{"id":20,"id":21}', b' {"id":22} ', b'{"id":23,"s":null}', b'{"id":24,"s":5.50}',
+    b'{"id":25,"s":{"a":[1,2.0]}}', b'{"id":26,"s":"\\u0000"}', b'{"id":27,"s":"\\ud800"}', b'{"id" : 28 , "s" : "e" }',
+    b'{"id":29,\n"s":"f"}', b"{id:30}", b"{'id':31}", b'{"id":32,"s":"g"}\t', b'{"id":+33}', b'{"id":-0}', b'{"id":.5}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", ODD_MESSAGES, ids=range(len(ODD_MESSAGES)))
+@pytest.mark.parametrize("columns", [{"id": INT, "s": STRING}, {"id": INT}, {"s": STRING}])
+def test_a_message_is_judged_by_itself_and_not_by_its_neighbours(columns: dict[str, DataType], message: bytes) -> None:
+    """A replay cuts other batches: whatever stands beside a message, the same row comes of it, or the same refusal."""
+    good, bad = b'{"id":0,"s":"ok"}', b"not json"
+    alone = decode(columns, message, ignore_parse_errors="true").batch.to_pylist()
+    for before, after in (
+        ([], [bad]),
+        ([bad], []),
+        ([good], [good]),
+        ([good] * 40, [bad] * 40),
+        ([b'{"id":1,"s":2}'], []),
+    ):
+        found = decode(columns, *before, message, *after, ignore_parse_errors="true").batch.to_pylist()
+        shown = decode(columns, *before, ignore_parse_errors="true").batch.num_rows
+        assert found[shown : shown + len(alone)] == alone
+        assert len(found) == shown + len(alone) + decode(columns, *after, ignore_parse_errors="true").batch.num_rows
