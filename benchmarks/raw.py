@@ -1,7 +1,8 @@
 """The floor under a pipeline: the bare cost of the libraries it stands on, in a process of its own.
 
 `python -m benchmarks.raw --stage decode …` reads a topic to its end and does one step more per stage: `consume` takes
-the values, `decode` makes record batches of them, `encode` makes JSON of those again, `produce` sends that to a
+the values, `decode` makes record batches of them with the bare JSON library (none of our checks), `encode` makes JSON
+of those again, `produce` sends that to a
 topic. It prints CPU seconds of the whole process, librdkafka's threads included, from just before the client is
 made to the last acknowledgement.
 """
@@ -13,17 +14,20 @@ import gc
 import json
 import os
 import time
+from typing import Any, cast
 
-import numpy as np
+import pyarrow as pa
+from arro3.io import read_json
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.topics import COLUMNS, PARTITIONS
-from connectors.api import Messages
 from connectors.formats.json.format import FORMAT
+from planner.ir.types import arrow_schema
 
 STAGES = ("consume", "decode", "encode", "produce")
 MESSAGES_PER_CALL = 1_000
 BATCHES_MERGED = 8
+ROWS_PER_PIECE = 2_048
 
 
 def main() -> None:
@@ -37,7 +41,9 @@ def main() -> None:
     arguments = parser.parse_args()
     names = arguments.columns.split(",")
     columns = tuple(column for column in COLUMNS if column.name in names)
-    decoder, encoder = FORMAT.decoder(columns, {}, "UTC"), FORMAT.encoder(columns, {}, "UTC")
+    internal = arrow_schema(tuple(column.type for column in columns))
+    wanted = pa.schema([pa.field(c.name, t) for c, t in zip(columns, internal.types, strict=True)])
+    encoder = FORMAT.encoder(columns, {}, "UTC")
     stage = STAGES.index(arguments.stage)
     gc.collect()
     gc.freeze()
@@ -61,13 +67,11 @@ def main() -> None:
         rows += len(values)
         if stage == 0:
             continue
-        offsets = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1, out=offsets[1:])
-        values.append(b"")
-        batch = decoder.decode(Messages(memoryview(b"\n".join(values)), offsets, str)).batch
+        table = pa.table(read_json(cast(Any, pa.BufferReader(b"\n".join(values))), wanted, batch_size=ROWS_PER_PIECE))
         if stage == 1:
             continue
-        encoded = encoder.encode(batch)
+        batch = table.combine_chunks().to_batches()[0]
+        encoded = encoder.encode(pa.RecordBatch.from_arrays(batch.columns, schema=internal))
         if producer is not None:
             target_partition = (target_partition + 1) % PARTITIONS
             records = [{"value": value} for value in encoded.to_pylist()]
