@@ -25,10 +25,6 @@ def connector_names() -> tuple[str, ...]:
     return tuple(sorted(_CONNECTORS))
 
 
-def format_names() -> tuple[str, ...]:
-    return tuple(sorted(_FORMATS))
-
-
 def connector(name: str) -> Connector:
     """The connector called `name`: the `CONNECTOR` object of its package's `connector` module. Raises OptionError
     naming the nearest known one."""

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,7 +153,10 @@ def _is_rpc_port_chosen(config: Config, flags: argparse.Namespace) -> bool:
 async def _standalone(config: Config, is_rpc_port_chosen: bool) -> int:
     """Keeps a JobManager and TaskManagers alive as children; is none of them itself."""
     from runtime.launcher import ChildCommand, Launcher, StartFailedError
+    from server.data_directory import held
 
+    with held(Path(config.jobmanager.data_directory)):
+        pass  # Only a look: the JobManager holds it, this process is none.
     http_port = _free_port(config.http.host, config.http.port)
     # Its own TaskManagers are told the port; any free one lets several clusters start on a machine at once.
     rpc_port = _free_port(config.jobmanager.rpc_host, config.jobmanager.rpc_port if is_rpc_port_chosen else 0)
@@ -188,13 +192,19 @@ def _free_port(host: str, port: int) -> int:
 
 async def _job_manager(config: Config) -> int:
     """JobManager and gateway on one event loop, until a signal or until another JobManager leads."""
-    from runtime.jobmanager.process import JobManager
+    from server.data_directory import held
     from server.http.listener import bind
-    from server.http.serve import serve
     from server.settings import check_server_defaults
 
     check_server_defaults(config.job)
-    listener = bind(config.http.host, config.http.port)
+    with held(Path(config.jobmanager.data_directory)):
+        return await _lead(config, bind(config.http.host, config.http.port))
+
+
+async def _lead(config: Config, listener: socket.socket) -> int:
+    from runtime.jobmanager.process import JobManager
+    from server.http.serve import serve
+
     stopped = _stop_signal()
     job_manager = await JobManager.start(_job_manager_settings(config))
     lost = asyncio.create_task(job_manager.lost_leadership())

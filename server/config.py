@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,43 +22,49 @@ class ConfigError(GatewayError):
     code = "CONFIG_ERROR"
 
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class HttpSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     host: str
-    port: int
+    port: Port
 
 
 class GatewaySection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    long_poll_ms: int
-    rows_max: int
-    session_idle_s: float
-    query_idle_s: float
-    sessions_max: int
-    check_interval_s: float
+    long_poll_ms: NotNegative
+    rows_max: Positive
+    session_idle_s: PositiveSeconds
+    query_idle_s: PositiveSeconds
+    sessions_max: Positive
+    check_interval_s: PositiveSeconds
 
 
 class JobManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     data_directory: str
     checkpoint_directory: str
     rpc_host: str
-    rpc_port: int
-    heartbeat_interval_ms: int
-    heartbeat_timeout_ms: int
-    slots_expected: int
+    rpc_port: Port
+    heartbeat_interval_ms: Positive
+    heartbeat_timeout_ms: Positive
+    slots_expected: NotNegative
 
 
 class TaskManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     job_managers: tuple[str, ...]
     host: str
-    slots: int
-    process_bytes: int
+    slots: Positive
+    process_bytes: Positive
     work_directory: str
-    slot_timeout_ms: int
-    cancellation_timeout_ms: int
-    job_manager_loss_timeout_ms: int
+    slot_timeout_ms: Positive
+    cancellation_timeout_ms: Positive
+    job_manager_loss_timeout_ms: Positive
 
 
 class StandaloneSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    taskmanagers: int
+    taskmanagers: Positive
 
 
 class LogSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -177,7 +183,7 @@ def _set(tree: dict[str, Any], dotted: str, text: str, origin: str) -> None:
     try:
         tree[section][key] = msgspec.to_builtins(msgspec.convert(value, field.type, strict=False))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {error}") from error
+        raise ConfigError(f"{origin}: '{text}' does not fit: {error}") from error
 
 
 def _unknown(key: str, candidates: list[str], origin: str) -> ConfigError:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from planner.ir import types as t
 from planner.ir.types import DataType, TypeRoot
 
@@ -269,8 +267,3 @@ def average_type(argument: DataType) -> DataType:
     if argument.root is TypeRoot.DECIMAL:
         return t.decimal(DECIMAL_PRECISION_MAX, max(_DECIMAL_SCALE_KEPT, argument.scale or 0))
     return plain(argument)
-
-
-def with_length(type_: DataType, length: int) -> DataType:
-    """A character type with another length."""
-    return msgspec.structs.replace(type_, length=length)

@@ -218,11 +218,6 @@ class CheckpointCoordinator:
         return self._phase
 
     @property
-    def current_id(self) -> int:
-        """The latest id triggered in this generation; 0 = none yet."""
-        return self._current_id
-
-    @property
     def deadline_ms(self) -> int | None:
         """When `Ticked` is due; None = no timer."""
         match self._phase:

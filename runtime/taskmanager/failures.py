@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+import pyarrow as pa
+
 from connectors.errors import ConnectorError, ErrorDomain
 from runtime.errors import TaskError
 from runtime.job_settings import SettingError
@@ -25,6 +27,9 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(str(error), str(domain), retry, str(getattr(error, "hint", "")), detail)
     if isinstance(error, OSError):
         return Failure(f"{type(error).__name__}: {error}", ErrorDomain.EXTERNAL.value, True, "", detail)
+    if isinstance(error, pa.lib.ArrowCapacityError):
+        message = f"a column of one batch would be larger than 2 GB: {error}"
+        return Failure(message, ErrorDomain.USER.value, False, "Make the texts shorter.", detail)
     text = str(error)
     message = f"internal error: {type(error).__name__}" + (f": {text}" if text else "")
     return Failure(message, ErrorDomain.INTERNAL.value, True, "", detail)

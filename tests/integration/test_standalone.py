@@ -14,14 +14,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.support.standalone import free_port, standalone
+
 COMMAND = [sys.executable, "-P", "-m", "server", "standalone"]
 DEADLINE_S = 90.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def below(pid: int) -> set[int]:
@@ -93,3 +89,17 @@ def test_a_taken_port_is_said_at_once(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert "--http-port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_second_cluster_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with standalone(tmp_path / "data", taskmanagers=1, slots=1) as first:
+        second = subprocess.run(
+            [*COMMAND, "--http-port", str(free_port()), "--data-dir", str(first.data)],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert second.returncode == 1
+        assert f"the data directory {first.data} is in use by another JobManager" in second.stderr
+        assert "Traceback" not in second.stderr
+        assert first.session().execute("SHOW TABLES").rows == []

@@ -85,6 +85,9 @@ def run(*arguments: str, python: tuple[str, ...] = ()) -> subprocess.CompletedPr
     [
         (("jobmanager", "--set", "http.prot=1"), "unknown setting 'http.prot'"),
         (("jobmanager", "--http-port", "x"), "Expected `int`"),
+        (("standalone", "--slots", "0"), "'0' does not fit"),
+        (("standalone", "--taskmanagers", "-1"), "'-1' does not fit"),
+        (("standalone", "--http-port", "70000"), "'70000' does not fit"),
         (("taskmanager", "--job-managers", "nowhere"), "is not host:port"),
         (("jobmanager", "-D", "no-such.setting=1"), "is not a setting with effect"),
         (("nonsense",), "invalid choice"),
