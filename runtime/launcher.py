@@ -147,7 +147,8 @@ class _Child:
         with suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
+            async with asyncio.timeout(STOP_GRACE_S):
+                await self._process.wait()
         except TimeoutError:
             _progress(f"{self.name} does not stop; it is killed")
             self.kill()

@@ -320,6 +320,7 @@ def _parse_inserts(text: str) -> list[s.Insert]:
 
 async def _wait(event: asyncio.Event, timeout_ms: int) -> None:
     try:
-        await asyncio.wait_for(event.wait(), timeout_ms / 1000)
+        async with asyncio.timeout(timeout_ms / 1000):
+            await event.wait()
     except TimeoutError:
         pass  # Still at work: the caller says so.

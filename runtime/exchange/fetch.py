@@ -26,10 +26,8 @@ async def fetch(address: tuple[str, int], attempt: AttemptId, sequence: int, row
     empty and asks for the same sequence again). The last page may be asked for again. Raises ResultLostError when
     the task or its process is gone, or the rows have been given out before."""
     try:
-        return await asyncio.wait_for(
-            _exchange(address, FetchRequest(attempt, sequence, rows_max, wait_ms)),
-            _CONNECT_TIMEOUT_S + wait_ms / 1000.0 + _ANSWER_MARGIN_S,
-        )
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S + wait_ms / 1000.0 + _ANSWER_MARGIN_S):
+            return await _exchange(address, FetchRequest(attempt, sequence, rows_max, wait_ms))
     except (OSError, EOFError, TimeoutError, FrameError) as error:
         raise ResultLostError(f"the process that held the result does not answer: {error}") from error
 

@@ -135,7 +135,8 @@ class TaskManagerEndpoint:
 
     async def _register(self, stream: MessageStream) -> RegisteredTaskManager | None:
         try:
-            message = await asyncio.wait_for(stream.receive(), REGISTRATION_TIMEOUT_S)
+            async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
+                message = await stream.receive()
         except TimeoutError:
             return None
         if not isinstance(message, RegisterTaskManager) or message.version != PROTOCOL_VERSION:

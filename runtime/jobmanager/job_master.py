@@ -86,7 +86,8 @@ class JobMaster:
     async def wait_ended(self, timeout_ms: int) -> None:
         """Returns when the job is terminal, or the time is over."""
         try:
-            await asyncio.wait_for(self._ended.wait(), timeout_ms / 1000)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._ended.wait()
         except TimeoutError:
             pass  # The caller looks at the status.
 
@@ -197,7 +198,8 @@ class JobMaster:
             return await self._queue.get()
         due_ms, tick = min(timers, key=lambda timer: timer[0])
         try:
-            return await asyncio.wait_for(self._queue.get(), max(0, due_ms - monotonic_ms()) / 1000)
+            async with asyncio.timeout(max(0, due_ms - monotonic_ms()) / 1000):
+                return await self._queue.get()
         except TimeoutError:
             return tick
 

@@ -72,7 +72,8 @@ class QueryResult:
             return self._from_last_page(self._last_page, sequence)
         if not self._changed.is_set():
             try:
-                await asyncio.wait_for(self._changed.wait(), wait_ms / 1000)
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._changed.wait()
             except TimeoutError:
                 return ResultPage(sequence, sequence, self._empty(), None, ended=False)
         if self._source is None:

@@ -181,7 +181,8 @@ class TaskManager:
 
     async def _connect(self, host: str, port: int) -> MessageStream | None:
         try:
-            return MessageStream(*await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_TIMEOUT_S))
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                return MessageStream(*await asyncio.open_connection(host, port))
         except (OSError, TimeoutError):
             return None
 
@@ -189,7 +190,8 @@ class TaskManager:
         """One registration and what follows it. Raises ConnectionClosedError at its end."""
         stream.send(self._registration())
         try:
-            answer = await asyncio.wait_for(stream.receive(), REGISTRATION_TIMEOUT_S)
+            async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
+                answer = await stream.receive()
         except TimeoutError as error:
             raise ConnectionClosedError("no answer to the registration") from error
         if isinstance(answer, RegistrationRefused):

@@ -96,7 +96,8 @@ class SlotProcess:
 
     async def _started(self, managed_bytes: int) -> SlotOffer:
         try:
-            started = await asyncio.wait_for(self._stream.receive(), START_TIMEOUT_S)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                started = await self._stream.receive()
         except (ConnectionClosedError, TimeoutError) as error:
             await self.end(EXIT_GRACE_S)
             raise SlotStartError(f"slot {self.slot_id} did not start: {self.exit_reason}") from error
@@ -137,7 +138,8 @@ class SlotProcess:
         """Returns when the process has ended, by itself within `grace_s` or else killed, and its files are removed."""
         if grace_s:
             try:
-                await asyncio.wait_for(self._process.wait(), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
             except TimeoutError:
                 pass  # It is killed below.
         if self._process.returncode is None:

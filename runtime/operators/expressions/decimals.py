@@ -140,7 +140,7 @@ def add(left: Vector, right: Vector, t: ArrowType, length: int, sign: int = 1) -
     scale = max(scale_of(left.type), scale_of(right.type))
     a = times_power_of_ten(a, scale - scale_of(left.type))
     b = times_power_of_ten(b, scale - scale_of(right.type))
-    if a.dtype == object or b.dtype == object:
+    if a.dtype == object or b.dtype == object or largest(a) + largest(b) >= 2**63:
         a, b = widen(a), widen(b)
     return from_unscaled(a + b if sign > 0 else a - b, scale, both_valid(a_valid, b_valid), t, length)
 

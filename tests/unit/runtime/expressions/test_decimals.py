@@ -56,6 +56,16 @@ def test_operations_round_half_up_and_overflow_to_null(
     assert kernel().to_pylist() == expected
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("unscaled", [2**62, -(2**62), 2**63 - 1, 1 - 2**63])
+def test_sums_just_beyond_64_bits(unscaled: int, sign: int) -> None:
+    value = Decimal(unscaled).scaleb(-2, WIDE)
+    t = pa.decimal128(38, 2)
+    column = pa.array([value, None], t)
+    other = pa.array([value * sign, value], t)
+    assert decimals.add(column, other, t, 2, sign=sign).to_pylist() == [value * 2, None]
+
+
 @given(left=columns(), right=columns())
 def test_remainders_have_the_sign_of_the_left(left: Any, right: Any) -> None:
     t = pa.decimal128(38, max(left.type.scale, right.type.scale))
