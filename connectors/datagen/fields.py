@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.arrow import Array, list_offsets, text_array
+from connectors.durations import duration_ms
 from connectors.errors import OptionError
 from connectors.generated import UInt64Array, below, letters, mix, unit
-from connectors.kafka.durations import duration_ms
 from connectors.options import Options
 from planner.ir.types import INTEGER_BITS, STRING_LENGTH, DataType, Field, TypeRoot, to_arrow
 

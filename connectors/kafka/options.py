@@ -12,8 +12,8 @@ import msgspec
 
 from connectors import registry
 from connectors.api import Format, TableDefinition
+from connectors.durations import duration_ms, memory_bytes
 from connectors.errors import DirectionError, OptionError
-from connectors.kafka.durations import duration_ms, memory_bytes
 from connectors.kafka.properties import OWNED, PREFIX, Client, java_properties, translate
 
 TRANSACTION_TIMEOUT_DEFAULT_MS = 60_000

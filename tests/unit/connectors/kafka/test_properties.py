@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.durations import duration_ms, memory_bytes
 from connectors.errors import OptionError
-from connectors.kafka.durations import duration_ms, memory_bytes
 from connectors.kafka.properties import translate
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
