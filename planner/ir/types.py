@@ -63,8 +63,7 @@ class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `length` belongs to CHAR/VARCHAR/BINARY/VARBINARY; `precision` to DECIMAL, TIME, TIMESTAMP and TIMESTAMP_LTZ
     (digits of a second); `scale` to DECIMAL; `element` to ARRAY and MULTISET, and is the value type of a MAP;
-    `key` to MAP; `fields` to ROW. `time_attribute` is a mark, not part of type equality in SQL: compare with
-    `same_type`.
+    `key` to MAP; `fields` to ROW. `time_attribute` is a mark, not part of type equality in SQL.
     """
 
     root: TypeRoot
@@ -230,11 +229,6 @@ def map_of(key: DataType, value: DataType) -> DataType:
 
 def row(*fields: tuple[str, DataType]) -> DataType:
     return DataType(TypeRoot.ROW, fields=tuple(Field(name, t) for name, t in fields))
-
-
-def same_type(a: DataType, b: DataType) -> bool:
-    """Equality that ignores time-attribute marks (nullability counts)."""
-    return a.with_time_attribute(None) == b.with_time_attribute(None)
 
 
 def second_fraction_unit(precision: int) -> str:

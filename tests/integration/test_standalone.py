@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.standalone import free_port, standalone
+from tests.support.standalone import GatewayError, free_port, standalone
 
 COMMAND = [sys.executable, "-P", "-m", "server", "standalone"]
 DEADLINE_S = 90.0
@@ -103,3 +103,20 @@ def test_a_second_cluster_on_the_same_data_is_refused(tmp_path: Path) -> None:
         assert f"the data directory {first.data} is in use by another JobManager" in second.stderr
         assert "Traceback" not in second.stderr
         assert first.session().execute("SHOW TABLES").rows == []
+
+
+def test_a_missing_topic_ends_in_a_clear_message(kafka: str, tmp_path: Path) -> None:
+    with standalone(tmp_path / "data", taskmanagers=1, slots=1) as cluster:
+        session = cluster.session()
+        options = "'connector' = 'kafka', 'format' = 'json', 'scan.startup.mode' = 'earliest-offset'"
+        session.execute(
+            f"CREATE TABLE t (id INT) WITH ({options}, 'topic' = 'never-made', "
+            f"'properties.bootstrap.servers' = '{kafka}')"
+        )
+        job_id = session.execute("INSERT INTO t VALUES (1)").job_id
+        assert job_id is not None
+        failure = cluster.wait_for_job(job_id, "FAILED", timeout_s=60)["failure"]
+        assert failure["message"] == "topic never-made does not exist"
+        assert failure["hint"].startswith("Create it first")
+        with pytest.raises(GatewayError, match="topic never-made does not exist"):
+            session.execute("SELECT id FROM t")
