@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from planner.ir.types import DataType, Field
+from planner.ir.types import ChangelogMode, DataType, Field
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -65,11 +65,13 @@ class SplitState(msgspec.Struct, frozen=True):
 
 class SplitBatch(msgspec.Struct, frozen=True):
     """Rows read from one split, in order. Columns: the reader's scan columns, then its metadata columns, named
-    c0, c1, …. `done`: this split has ended (bounded end reached); its batch may be empty."""
+    c0, c1, …. `row_kinds` (int8: 0 +I, 1 -U, 2 +U, 3 -D) from a table that is a changelog, else None. `done`: this
+    split has ended (bounded end reached); its batch may be empty."""
 
     split_id: str
     batch: pa.RecordBatch
     done: bool = False
+    row_kinds: pa.Int8Array | None = None
 
 
 class SplitEnumerator(Protocol):
@@ -125,6 +127,10 @@ class SourceConnector(Protocol):
 
     @property
     def bounded(self) -> bool: ...
+
+    @property
+    def changelog(self) -> ChangelogMode:
+        """What reading gives: appends, upserts by the primary key, or a full changelog."""
 
     @property
     def metadata_types(self) -> Mapping[str, DataType]:
@@ -220,6 +226,11 @@ class SinkConnector(Protocol):
         """True when commit is part of a checkpoint (exactly-once)."""
 
     @property
+    def changelog(self) -> ChangelogMode:
+        """The most that writing takes: appends only; upserts by the primary key (no -U arrives, a -D may be filled in
+        its key columns only); or all four kinds with full rows."""
+
+    @property
     def transactional_id_prefix(self) -> str | None:
         """The user's prefix, if given: it names the namespace at the first start."""
 
@@ -271,26 +282,30 @@ class Messages(msgspec.Struct, frozen=True):
 
 
 class Decoded(msgspec.Struct, frozen=True):
-    """Rows of a run of messages. `kept` maps row to message index (None: row i is message i); `skipped` counts the
-    messages left out because the format ignores parse errors."""
+    """Rows of a run of messages. `kept` maps row to message index (None: row i is message i; not decreasing: one message
+    of a changelog format may be two rows); `skipped` counts the messages left out because the format ignores parse
+    errors. `row_kinds` as in SplitBatch."""
 
     batch: pa.RecordBatch
     kept: Int64Array | None = None
     skipped: int = 0
+    row_kinds: pa.Int8Array | None = None
 
 
 class Decoder(Protocol):
-    """Bytes to rows for a fixed set of columns (c0, c1, …)."""
+    """Bytes to rows for a fixed set of columns (c0, c1, …), metadata columns of the format last."""
 
     def decode(self, messages: Messages) -> Decoded:
-        """Each message is proven to be exactly one row. Raises RecordError naming the message and field."""
+        """Each message is proven to be exactly one row (of a changelog format: one event). Raises RecordError naming
+        the message and field."""
 
 
 class Encoder(Protocol):
     """Rows to bytes."""
 
-    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """One encoded value per row, never NULL. Raises RecordError for a value the format cannot write."""
+    def encode(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None = None) -> pa.BinaryArray:
+        """One encoded value per row, never NULL. `row_kinds` is None for a format that takes appends only. Raises
+        RecordError for a value the format cannot write."""
 
 
 class Format(Protocol):
@@ -304,7 +319,19 @@ class Format(Protocol):
     def option_names(self) -> frozenset[str]:
         """Option names without the format's prefix (a connector accepts `<format>.<name>`)."""
 
-    def decoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> Decoder: ...
+    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
+        """INSERT_ONLY for a format whose messages are rows; RETRACT for one whose messages are changes."""
+
+    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
+        """Metadata that the format's messages carry, by key without the format's prefix (Flink: `value.<key>`)."""
+
+    def decoder(
+        self,
+        columns: tuple[Field, ...],
+        options: Mapping[str, str],
+        local_time_zone: str,
+        metadata_columns: tuple[MetadataField, ...] = (),
+    ) -> Decoder: ...
 
     def encoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> Encoder: ...
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from planner.ir.expressions import Expression
-from planner.ir.types import DataType
+from planner.ir.types import ChangelogMode, DataType
 
 
 class ObjectPath(msgspec.Struct, frozen=True, order=True):
@@ -134,6 +134,9 @@ class TableCapabilities(msgspec.Struct, frozen=True):
     """What a connector can do with a table that has given options.
 
     is_bounded: the source ends by itself. metadata: readable keys, including the format's with their prefix.
+    source_changelog: what reading gives. An UPSERT source needs a primary key; it is normalised by it.
+    sink_changelog: the most that writing takes: appends only, upserts by the primary key (-U never arrives), or all
+    kinds with full rows.
     max_parallelism: copies that make sense, e.g. 1 for a source with a single split; None without a limit.
     source_refusal, sink_refusal: why the table cannot be read or written, in the connector's words.
     """
@@ -142,6 +145,8 @@ class TableCapabilities(msgspec.Struct, frozen=True):
     is_sink: bool
     is_bounded: bool = False
     metadata: dict[str, MetadataKey] = {}
+    source_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    sink_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     max_parallelism: int | None = None
     source_refusal: str = ""
     sink_refusal: str = ""

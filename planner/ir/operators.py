@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from planner.ir.expressions import Expression
+from planner.ir.types import ChangelogMode as ChangelogMode
 from planner.ir.types import DataType
 
 
@@ -33,14 +34,6 @@ class Schema(msgspec.Struct, frozen=True):
     @property
     def types(self) -> tuple[DataType, ...]:
         return tuple(c.type for c in self.columns)
-
-
-class ChangelogMode(StrEnum):
-    """Kinds of change an edge may carry; INSERT_ONLY edges have no row-kind column."""
-
-    INSERT_ONLY = "insert-only"
-    UPSERT = "upsert"
-    RETRACT = "retract"
 
 
 class MetadataColumn(msgspec.Struct, frozen=True):
@@ -95,6 +88,8 @@ class Source(msgspec.Struct, frozen=True, tag_field="node", tag="source"):
     output: Schema
     watermark: WatermarkSpec | None = None
     bounded: bool = False
+    changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    """What the connector and its format produce; above INSERT_ONLY batches carry row kinds."""
 
 
 class Values(msgspec.Struct, frozen=True, tag_field="node", tag="values"):
@@ -117,34 +112,88 @@ class Calc(msgspec.Struct, frozen=True, tag_field="node", tag="calc"):
 
 
 class AggregateFunction(StrEnum):
+    """STDDEV_*, VAR_*, FIRST_VALUE, LAST_VALUE and LISTAGG skip NULLs, as all but COUNT(*) do. SUM0 is a SUM that is 0
+    over nothing: it adds up the counts of split distinct aggregates."""
+
     COUNT_STAR = "COUNT(*)"
     COUNT = "COUNT"
     SUM = "SUM"
+    SUM0 = "$SUM0"
     MIN = "MIN"
     MAX = "MAX"
     AVG = "AVG"
+    STDDEV_POP = "STDDEV_POP"
+    STDDEV_SAMP = "STDDEV_SAMP"
+    VAR_POP = "VAR_POP"
+    VAR_SAMP = "VAR_SAMP"
+    FIRST_VALUE = "FIRST_VALUE"
+    LAST_VALUE = "LAST_VALUE"
+    LISTAGG = "LISTAGG"
 
 
 class AggregateCall(msgspec.Struct, frozen=True):
     """One aggregate. `argument` is an input column index (None for COUNT(*)); `filter` the index of a BOOLEAN input
-    column (FILTER clause; rows where it is not TRUE do not count). `argument_type` is the argument's type."""
+    column (FILTER clause; rows where it is not TRUE do not count). `argument_type` is the argument's type. `distinct`
+    is never set for MIN, MAX, FIRST_VALUE and LAST_VALUE, where it changes nothing. `separator` is LISTAGG's."""
 
     function: AggregateFunction
     argument: int | None
     argument_type: DataType | None
     type: DataType
     filter: int | None = None
+    distinct: bool = False
+    separator: str = ","
 
 
 class TumbleWindow(msgspec.Struct, frozen=True, tag_field="node", tag="tumble"):
     """Windows [start, start + size) with start = ts - floorMod(ts - offset, size), in `time_zone` local time when
-    the time column is TIMESTAMP_LTZ. `time_index` is the rowtime column in the aggregate's (original) input."""
+    the time column is TIMESTAMP_LTZ. `time_index` is the time column in the aggregate's (original) input; None =
+    processing time: a row belongs to the windows of the wall clock when its batch arrives, which fire by timers."""
 
-    time_index: int
+    time_index: int | None
     time_type: DataType
     size_ms: int
     offset_ms: int = 0
     time_zone: str = "UTC"
+
+
+class HopWindow(msgspec.Struct, frozen=True, tag_field="node", tag="hop"):
+    """Windows [start, start + size) at every `slide_ms`; size is a multiple of slide, so a slice is one slide long
+    and a window is the union of size / slide slices. The other fields as in TumbleWindow."""
+
+    time_index: int | None
+    time_type: DataType
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+    time_zone: str = "UTC"
+
+
+class CumulateWindow(msgspec.Struct, frozen=True, tag_field="node", tag="cumulate"):
+    """Windows [start, start + n * step), n = 1 .. size / step, with start as of a tumbling window of `size_ms`; a slice
+    is one step long. A window fires at every step from the first one with rows on, changed or not."""
+
+    time_index: int | None
+    time_type: DataType
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+    time_zone: str = "UTC"
+
+
+AlignedWindow = TumbleWindow | HopWindow | CumulateWindow
+
+
+class AttachedWindow(msgspec.Struct, frozen=True, tag_field="node", tag="attached"):
+    """Each row carries the window it belongs to, from a window table function or a windowed aggregate below: column
+    `end_index` is its TIMESTAMP(3) window_end. `window` says how starts follow from ends (its `time_index` is not
+    read; its time type and zone say how an end becomes an instant)."""
+
+    end_index: int
+    window: AlignedWindow
+
+
+Window = AlignedWindow | AttachedWindow
 
 
 class WindowProperty(StrEnum):
@@ -155,26 +204,50 @@ class WindowProperty(StrEnum):
     TIME = "window_time"
 
 
-class LocalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="local-window-aggregate"):
-    """First phase, before the exchange: pre-aggregates one batch, holds nothing across batches.
+class AssignWindows(msgspec.Struct, frozen=True, tag_field="node", tag="assign-windows"):
+    """A window table function without aggregation: each row once per window it belongs to, with window_start,
+    window_end (TIMESTAMP(3), in the window's own clock) and window_time (the time column's type) appended. Windows are
+    given out by start; nothing is dropped for being late. Row kinds pass through."""
 
-    Output columns: the key columns, the window end as BIGINT (ms since the epoch, in the window's own clock), the
-    hidden row count as BIGINT, then each aggregate's accumulator columns (`accumulator_types`)."""
+    uid: str
+    name: str
+    window: AlignedWindow
+    output: Schema
+
+
+class Expand(msgspec.Struct, frozen=True, tag_field="node", tag="expand"):
+    """Each row once per element of `projections`, in that order per row; row kinds pass through. GROUPING SETS plan to
+    it: the columns not in a set are NULL, and the last column is the set's grouping id (BIGINT, see Flink's
+    GROUPING_ID)."""
+
+    uid: str
+    name: str
+    projections: tuple[tuple[Expression, ...], ...]
+    output: Schema
+
+
+class LocalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="local-window-aggregate"):
+    """First phase, before the exchange: pre-aggregates one batch, holds nothing across batches. Event time only.
+
+    Output columns: the key columns, the slice end (of an attached window: the window end) as BIGINT (ms since the
+    epoch, in the window's own clock), the hidden row count as BIGINT, then each aggregate's accumulator columns
+    (`accumulator_types`)."""
 
     uid: str
     name: str
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
-    window: TumbleWindow
+    window: Window
     output: Schema
 
 
 class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="global-window-aggregate"):
-    """Second phase: merges partials by key and window, fires a window when watermark >= end - 1 ms.
+    """Second phase: merges partials by key and slice, fires a window when watermark >= end - 1 ms.
 
     Input is the output of the matching LocalWindowAggregate (`from_partials` True) or raw rows (False: one phase;
-    then `keys`, `window.time_index` and the calls' indexes refer to the raw input). Output: keys, aggregates, then
-    `properties` in order. Late rows are counted by row in `numLateRecordsDropped`."""
+    then `keys`, the window's columns and the calls' indexes refer to the raw input). Output: keys, aggregates, then
+    `properties` in order. A row is late when its last window has fired; late rows are counted by row in
+    `numLateRecordsDropped`."""
 
     uid: str
     name: str
@@ -182,8 +255,108 @@ class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="
     keys: tuple[int, ...]
     key_types: tuple[DataType, ...]
     aggregates: tuple[AggregateCall, ...]
-    window: TumbleWindow
+    window: Window
     properties: tuple[WindowProperty, ...]
+    output: Schema
+
+
+class Emission(StrEnum):
+    """How an updating operator answers: one output step per input row in arrival order, or at most one -U/+U per key
+    and batch (none for what did not change)."""
+
+    EVERY = "every"
+    NET = "net"
+
+
+class MiniBatch(msgspec.Struct, frozen=True):
+    """`table.exec.mini-batch.*`: changes are held back until `rows_max` input rows or `latency_ms` of wall clock have
+    passed since the last output; a watermark, a barrier and the end of input put them out at once."""
+
+    rows_max: int
+    latency_ms: int
+
+
+class LocalGroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="local-group-aggregate"):
+    """First phase of an unbounded aggregate under NET emission: pre-aggregates one batch, holds nothing across
+    batches. Output, insert-only: the key columns, the signed row count (BIGINT, may be <= 0 over a retracting input),
+    then each call's accumulator columns (`accumulator_types`, signed)."""
+
+    uid: str
+    name: str
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    input_changelog: ChangelogMode
+    output: Schema
+
+
+class GroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="group-aggregate"):
+    """Unbounded GROUP BY; SELECT DISTINCT is one without aggregates; without keys there is one group. Output: keys, then
+    aggregates; a changelog unless it has no aggregates and `input_changelog` is INSERT_ONLY (then insert-only).
+
+    First row of a group +I; a change -U (only if `emits_update_before`) and +U; count 0 -D, and the state is freed.
+    An unchanged result is not put out again, unless `state_ttl_ms` is set. `input_changelog` is INSERT_ONLY or RETRACT;
+    it stays what entered the local phase when `from_partials` (then `keys` are 0..n-1 and the columns are those of
+    LocalGroupAggregate). Source: Flink's GroupAggFunction. Without keys, at the drained end of bounded input, the row
+    over nothing is put out if no row is shown (`emits_row_over_nothing`), as batch SQL has it."""
+
+    uid: str
+    name: str
+    keys: tuple[int, ...]
+    key_types: tuple[DataType, ...]
+    aggregates: tuple[AggregateCall, ...]
+    input_changelog: ChangelogMode
+    output: Schema
+    from_partials: bool = False
+    emission: Emission = Emission.EVERY
+    emits_update_before: bool = True
+    emits_row_over_nothing: bool = False
+    mini_batch: MiniBatch | None = None
+    state_ttl_ms: int = 0
+    """Processing time since the last write; 0 = for ever."""
+
+
+class ChangelogNormalize(msgspec.Struct, frozen=True, tag_field="node", tag="changelog-normalize"):
+    """Last row per primary key over an upsert stream, or over one that may repeat events: new key +I; another row
+    -U (only if `emits_update_before`) and +U; an equal row nothing; delete -D with the stored full row; delete of an
+    unknown key nothing. -U of the input is ignored. Input is hashed by `keys`."""
+
+    uid: str
+    name: str
+    keys: tuple[int, ...]
+    output: Schema
+    emits_update_before: bool = True
+    state_ttl_ms: int = 0
+
+
+class ConflictAction(StrEnum):
+    """ON CONFLICT DO …: what happens when rows of different upsert keys meet at one primary key of the sink."""
+
+    DEDUPLICATE = "DEDUPLICATE"
+    ERROR = "ERROR"
+    NOTHING = "NOTHING"
+
+
+class SinkMaterializer(msgspec.Struct, frozen=True, tag_field="node", tag="sink-materializer"):
+    """Before a sink whose primary key (`keys`) is not an upsert key of its input: keeps, per primary key, the rows in
+    order of arrival with their input upsert key (`upsert_key`; empty = rows are matched whole). An added row replaces
+    the row of the same upsert key or becomes the last, and the last row is what the sink shows; a removal of the last
+    row shows the previous one, of the only row deletes. Output is an upsert changelog by `keys`: +I, +U, -D.
+    Source: Flink's SinkUpsertMaterializer."""
+
+    uid: str
+    name: str
+    keys: tuple[int, ...]
+    upsert_key: tuple[int, ...]
+    output: Schema
+    action: ConflictAction = ConflictAction.DEDUPLICATE
+    state_ttl_ms: int = 0
+
+
+class DropUpdateBefore(msgspec.Struct, frozen=True, tag_field="node", tag="drop-update-before"):
+    """Removes the -U rows of a retracting stream whose consumers take upserts."""
+
+    uid: str
+    name: str
     output: Schema
 
 
@@ -210,6 +383,15 @@ class NotNullEnforcement(StrEnum):
     DROP = "DROP"
 
 
+class TypeLengthEnforcement(StrEnum):
+    """`table.exec.sink.type-length-enforcer`: values longer (for CHAR and BINARY also shorter) than the sink's column.
+    TRIM_PAD cuts, and pads CHAR with spaces and BINARY with zero bytes."""
+
+    IGNORE = "IGNORE"
+    TRIM_PAD = "TRIM_PAD"
+    ERROR = "ERROR"
+
+
 class Sink(msgspec.Struct, frozen=True, tag_field="node", tag="sink"):
     """Writes a table. The written row (`input`) is `physical` columns in table order, then `metadata_columns`
     (writable ones). `selection[i]` is the incoming column that becomes written column i; empty = as they come."""
@@ -222,6 +404,7 @@ class Sink(msgspec.Struct, frozen=True, tag_field="node", tag="sink"):
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     not_null_columns: tuple[int, ...] = ()
     not_null_enforcement: NotNullEnforcement = NotNullEnforcement.ERROR
+    length_enforcement: TypeLengthEnforcement = TypeLengthEnforcement.IGNORE
     selection: tuple[int, ...] = ()
 
 
@@ -236,7 +419,23 @@ class Collect(msgspec.Struct, frozen=True, tag_field="node", tag="collect"):
     selection: tuple[int, ...] = ()
 
 
-Operator = Source | Values | Calc | LocalWindowAggregate | GlobalWindowAggregate | Limit | Sink | Collect
+Operator = (
+    Source
+    | Values
+    | Calc
+    | AssignWindows
+    | Expand
+    | LocalWindowAggregate
+    | GlobalWindowAggregate
+    | LocalGroupAggregate
+    | GroupAggregate
+    | ChangelogNormalize
+    | SinkMaterializer
+    | DropUpdateBefore
+    | Limit
+    | Sink
+    | Collect
+)
 
 
 def output_schema(operator: Operator) -> Schema:
@@ -248,19 +447,37 @@ def output_schema(operator: Operator) -> Schema:
             return operator.output
 
 
-def accumulator_types(call: AggregateCall) -> tuple[DataType, ...]:
-    """Types of the columns that carry a partial aggregate from the local to the global phase.
+def is_mergeable(call: AggregateCall, *, retracting: bool = False) -> bool:
+    """Whether partial aggregates of the call can be merged from `accumulator_types` alone, so that it may run in two
+    phases. Distinct and order-dependent functions need the values themselves; so do MIN and MAX over an input that
+    takes values back."""
+    match call.function:
+        case AggregateFunction.FIRST_VALUE | AggregateFunction.LAST_VALUE | AggregateFunction.LISTAGG:
+            return False
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return not retracting
+        case _:
+            return not call.distinct
 
-    COUNT: BIGINT count. SUM: the sum in the result type (NULL = no non-NULL value yet). MIN/MAX: the extreme in the
-    result type. AVG: the sum, then a BIGINT count; the sum is BIGINT for integers, DOUBLE for floats, DECIMAL(38, s)
-    for decimals, as in Flink's AvgAggFunction.
+
+def accumulator_types(call: AggregateCall, *, retracting: bool = False) -> tuple[DataType, ...]:
+    """Types of the columns that carry a partial aggregate of a mergeable call from the local to the global phase.
+
+    COUNT: BIGINT count. SUM, SUM0: the sum in the result type (NULL = no non-NULL value yet); over a retracting input
+    also the BIGINT count of non-NULL values. MIN/MAX: the extreme in the result type. AVG: the sum, then a BIGINT
+    count; the sum is BIGINT for integers, DOUBLE for floats, DECIMAL(38, s) for decimals, as in Flink's AvgAggFunction.
+    STDDEV_*, VAR_*: DOUBLE sum, DOUBLE sum of squares, BIGINT count.
     """
     from planner.ir import types as t
 
+    count = t.BIGINT.with_nullable(False)
     match call.function:
         case AggregateFunction.COUNT_STAR | AggregateFunction.COUNT:
-            return (t.BIGINT.with_nullable(False),)
-        case AggregateFunction.SUM | AggregateFunction.MIN | AggregateFunction.MAX:
+            return (count,)
+        case AggregateFunction.SUM | AggregateFunction.SUM0:
+            total = call.type.with_nullable(True)
+            return (total, count) if retracting else (total,)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
             return (call.type.with_nullable(True),)
         case AggregateFunction.AVG:
             assert call.argument_type is not None
@@ -270,4 +487,13 @@ def accumulator_types(call: AggregateCall) -> tuple[DataType, ...]:
                 total = t.decimal(38, call.argument_type.scale or 0)
             else:
                 total = t.DOUBLE
-            return (total, t.BIGINT.with_nullable(False))
+            return (total, count)
+        case (
+            AggregateFunction.STDDEV_POP
+            | AggregateFunction.STDDEV_SAMP
+            | AggregateFunction.VAR_POP
+            | AggregateFunction.VAR_SAMP
+        ):
+            return (t.DOUBLE, t.DOUBLE, count)
+        case _:
+            raise AssertionError(f"{call.function} has no accumulator columns")

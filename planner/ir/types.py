@@ -50,6 +50,15 @@ class TimeAttribute(StrEnum):
     PROCTIME = "PROCTIME"
 
 
+class ChangelogMode(StrEnum):
+    """Kinds of change a stream may carry. INSERT_ONLY streams have no row kinds. UPSERT: +I, +U and -D under a known
+    key, no -U, and a -D may be filled in its key columns only. RETRACT: all four kinds, each with the full row."""
+
+    INSERT_ONLY = "insert-only"
+    UPSERT = "upsert"
+    RETRACT = "retract"
+
+
 class Field(msgspec.Struct, frozen=True):
     """A named member of a ROW type or a column of a schema."""
 

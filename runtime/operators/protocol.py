@@ -8,7 +8,7 @@ backpressure between pieces; the chain passes each piece on before it asks for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -78,6 +78,27 @@ class Operator(Protocol):
         """Counters and gauges by Flink's metric names, e.g. `numLateRecordsDropped`."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TimedOperator(Protocol):
+    """What an operator with processing-time timers has besides `Operator`. The task asks before each wait and calls when
+    the wall clock has reached the timer; a timer that was due while the job was down fires after the restore."""
+
+    def timer_ms(self) -> int | None:
+        """Wall-clock ms (as `context.wall_clock_ms`) of the earliest timer; None when there is none."""
+
+    def on_timer(self, now_ms: int) -> Iterator[Batch]:
+        """Every timer up to `now_ms` fires."""
+
+
+@runtime_checkable
+class HoldingOperator(Protocol):
+    """What an operator that holds rows back has besides `Operator` (a mini-batch)."""
+
+    def flush(self) -> Iterator[Batch]:
+        """Put out what is held back. The chain calls it before a barrier's snapshot, a watermark and the end of input,
+        from the first operator to the last, passing the pieces on."""
 
 
 class SourceOperator(Protocol):

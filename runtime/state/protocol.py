@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.key_groups import KeyGroups
 
 KEY_GROUP_FIELD = pa.field("key_group", pa.int16(), nullable=False)
 """First column of every block of state."""
@@ -37,6 +40,62 @@ class WindowState(Protocol):
         """Replace a merged window by what has not been emitted yet; None drops the window whole."""
 
 
+Slots = npt.NDArray[np.int64]
+"""Positions of rows in a keyed table."""
+
+
+class KeyedTable(Protocol):
+    """Rows by unique key, column-wise. A row lives in a *slot*. Slots that a call returned stay valid until `settle`,
+    which an operator calls once at the end of each batch: only there may the backend evict, expire or move rows.
+
+    Keys equal by value as key hashing has it: NULL equals NULL, -0.0 equals 0.0, every NaN is one. Key and value
+    columns have Arrow types; a value column that is declared not nullable and of a fixed-width primitive type can be
+    used in place through `numbers`."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows held, evicted ones included."""
+
+    def slots(self, keys: Sequence[pa.Array], groups: KeyGroups) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """Slot of each row's key, made where it is missing (value columns of a new row: NULL, or 0 where not
+        nullable). Second: whether the row is the first of a key that was made by this call. Raises
+        StateTooLargeError."""
+
+    def find(self, keys: Sequence[pa.Array], groups: KeyGroups) -> Slots:
+        """Slot of each row's key, -1 where there is none."""
+
+    def find_prefix(self, prefix: Sequence[pa.Array], groups: KeyGroups) -> tuple[Slots, Slots]:
+        """All rows whose first key columns equal a row of `prefix` (as many columns as the table was made with):
+        index into `prefix`, and slot; ordered by index, then by the order in which the rows were made. The rows of
+        `prefix` are distinct."""
+
+    def keys(self, slots: Slots) -> list[pa.Array]:
+        """Key columns of the rows."""
+
+    def read(self, column: int, slots: Slots) -> pa.Array:
+        """Values of one value column."""
+
+    def write(self, column: int, slots: Slots, values: pa.Array) -> None:
+        """Set values; of a slot that occurs several times the last one stands. Marks the rows as changed."""
+
+    def numbers(self, column: int) -> npt.NDArray[Any]:
+        """The live column, indexed by slot, to be read and changed in place. Before changing it, `touch` the slots. Valid
+        until the next call of `slots` or `settle`."""
+
+    def touch(self, slots: Slots) -> None:
+        """The rows are about to be changed, or are written again as they are (their time to live starts anew)."""
+
+    def remove(self, slots: Slots) -> None:
+        """The rows are gone; a later `slots` of their keys makes new ones."""
+
+    def all_slots(self) -> Iterator[Slots]:
+        """Every row, in pieces of <= 65,536; the next piece ends the validity of the one before."""
+
+    def settle(self) -> None:
+        """The batch is done: slots lose their validity; expired rows may be swept, cold ones evicted. Raises
+        StateTooLargeError."""
+
+
 class KeyedStateBackend(Protocol):
     """Makes the states of one operator, snapshots and restores them together."""
 
@@ -46,6 +105,14 @@ class KeyedStateBackend(Protocol):
 
     def window_state(self, name: str, schema: pa.Schema, reduce: Reduce) -> WindowState:
         """The state called `name`, filled with the owned key groups of the restored segments of that name."""
+
+    def keyed_table(
+        self, name: str, keys: pa.Schema, values: pa.Schema, *, prefix_length: int = 0, ttl_ms: int = 0
+    ) -> KeyedTable:
+        """The table called `name`, filled with the owned key groups of the restored segments of that name.
+        `prefix_length` > 0 allows `find_prefix` over that many first key columns (0 = not asked for);
+        rows are stored by the key group of what `slots` was given. `ttl_ms` > 0: a row not written or touched for so
+        long by the wall clock is as good as gone, at once. Raises SegmentError, StateTooLargeError."""
 
     def capture(self, checkpoint_id: int) -> WriteSegments:
         """The synchronous half of a snapshot: takes references, copies nothing."""
