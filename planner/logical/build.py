@@ -18,7 +18,7 @@ from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, Literal
 from planner.logical.expressions import identity
-from planner.logical.nodes import Calc, Column, Limit, Plan, Scan, UnionAll, Values, Window
+from planner.logical.nodes import Calc, Column, Limit, Plan, Scan, UnionAll, Values, Window, WindowKind
 from planner.logical.windows import remap, window_aggregate, window_table_function
 from planner.sql import nodes
 from planner.sql.nodes import span_of
@@ -324,7 +324,10 @@ class PlanBuilder:
             raise not_supported("windows over processing time", span_of(column))
         if not chosen.type.is_rowtime:
             raise _no_time_attribute(chosen, span_of(column))
-        return window_table_function(plan, Window(index, arguments.size_ms, arguments.offset_ms))
+        window = Window(
+            WindowKind.TUMBLE, index, chosen.type, arguments.size_ms, arguments.size_ms, arguments.offset_ms
+        )
+        return window_table_function(plan, window)
 
 
 def _no_time_attribute(column: Column, span: Span) -> SqlError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from planner.catalog import ObjectPath, TableCapabilities, TableEntry
@@ -45,16 +47,38 @@ class Calc(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
 
 
-class Window(msgspec.Struct, frozen=True):
-    """Tumbling windows over the time column `time_index` of the node's input."""
+class WindowKind(StrEnum):
+    TUMBLE = "TUMBLE"
+    HOP = "HOP"
+    CUMULATE = "CUMULATE"
 
-    time_index: int
+
+class Window(msgspec.Struct, frozen=True):
+    """Windows over the time column `time_index` of the node's input; None = processing time, where no column is read.
+
+    `time_type` is the time column's type (its root and mark decide the clock), also for processing time. `step_ms` is
+    HOP's slide and CUMULATE's step, and the size for TUMBLE.
+    """
+
+    kind: WindowKind
+    time_index: int | None
+    time_type: DataType
     size_ms: int
-    offset_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+
+class AttachedWindow(msgspec.Struct, frozen=True):
+    """Each row of the input carries its window: column `end_index` is the window_end that `window` gave below (its
+    `time_index` means nothing here)."""
+
+    end_index: int
+    window: Window
 
 
 class WindowTableFunction(msgspec.Struct, frozen=True):
-    """Appends window_start, window_end and window_time to the input's columns."""
+    """Appends window_start, window_end and window_time to the input's columns; HOP and CUMULATE give a row once per
+    window. An optimised plan has it over event time only, and TUMBLE has become a Calc there."""
 
     input: Plan
     window: Window
@@ -62,13 +86,33 @@ class WindowTableFunction(msgspec.Struct, frozen=True):
 
 
 class WindowAggregate(msgspec.Struct, frozen=True):
-    """Groups by key columns and window; output: keys, aggregates, then the window `properties`."""
+    """Groups by key columns and window; output: keys, aggregates, then the window `properties`. Insert-only."""
 
     input: Plan
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
-    window: Window
+    window: Window | AttachedWindow
     properties: tuple[WindowProperty, ...]
+    columns: tuple[Column, ...]
+
+
+class GroupAggregate(msgspec.Struct, frozen=True):
+    """Unbounded GROUP BY; output: keys, then aggregates. SELECT DISTINCT is one without aggregates; without keys there
+    is one group. The pruning of columns may not drop its keys, nor make one without aggregates of one that has some
+    and no keys."""
+
+    input: Plan
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    columns: tuple[Column, ...]
+
+
+class Expand(msgspec.Struct, frozen=True):
+    """Each row once per element of `projections` (grouping sets: the columns not in the set are NULL, the last column
+    is the set's grouping id). `projections[s][i]` has the type of column i, apart from nullability."""
+
+    input: Plan
+    projections: tuple[tuple[Expression, ...], ...]
     columns: tuple[Column, ...]
 
 
@@ -106,7 +150,19 @@ class ResultSink(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
 
 
-Plan = Scan | Values | Calc | WindowTableFunction | WindowAggregate | UnionAll | Limit | TableSink | ResultSink
+Plan = (
+    Scan
+    | Values
+    | Calc
+    | WindowTableFunction
+    | WindowAggregate
+    | GroupAggregate
+    | Expand
+    | UnionAll
+    | Limit
+    | TableSink
+    | ResultSink
+)
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:

@@ -166,7 +166,7 @@ def _build(
         condition = substitute(condition, to_input)
     columns = tuple(Column(name, expression.type) for name, expression in needed)
     below = Calc(function.input, condition, tuple(e for _, e in needed), columns)
-    window = Window(time_index, function.window.size_ms, function.window.offset_ms)
+    window = msgspec.structs.replace(function.window, time_index=time_index)
     properties = tuple(p for p in PROPERTIES if p in found)
     out = [Column(key_names[i], keys[i].type) for i in plain_keys]
     out += [Column(a.text, a.type) for a in aggregates]

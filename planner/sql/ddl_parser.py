@@ -12,6 +12,7 @@ from planner.sql import statements as st
 from planner.sql.query_parser import QueryParser
 
 _LIKE_WORDS = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS", "PARTITIONS", "WATERMARKS")
+_CONFLICT_ACTIONS = ("NOTHING", "ERROR", "DEDUPLICATE")
 
 
 class _TableBody(msgspec.Struct):
@@ -270,17 +271,28 @@ class DdlParser(QueryParser):
             columns = tuple(st.Name((c.this,), nodes.span_of(c)) for c in self._column_names_of_insert())
         query_start = self._curr
         node = self._query()
-        if self._is_word("ON") and self._next_is_word("CONFLICT"):
-            raise self._refuse("ON CONFLICT")
         query_span = self._span_from(query_start)
         query = st.Query(node, self._text_of(query_span), query_span)
+        conflict = self._conflict_clause()
         return st.Insert(
             source=self._source(start),
             target=target,
             columns=columns,
             query=query,
             options=options,
+            conflict=conflict,
         )
+
+    def _conflict_clause(self) -> st.ConflictClause | None:
+        start = self._curr
+        if not self._take_words("ON"):
+            return None
+        self._expect_words("CONFLICT", "DO")
+        if not self._is_word(*_CONFLICT_ACTIONS):
+            raise self._unexpected("NOTHING, ERROR or DEDUPLICATE", _CONFLICT_ACTIONS)
+        action = self._curr.text.upper()
+        self._advance()
+        return st.ConflictClause(action, self._span_from(start))
 
     def _column_names_of_insert(self) -> list[exp.Identifier]:
         return self._in_parentheses(lambda: self._list_of(self._insert_column))

@@ -165,13 +165,22 @@ class DropView(StatementBase, frozen=True, kw_only=True):
 # -- data ------------------------------------------------------------------------------------------
 
 
+class ConflictClause(msgspec.Struct, frozen=True):
+    """`ON CONFLICT DO NOTHING | ERROR | DEDUPLICATE`; `action` is the upper-case word."""
+
+    action: str
+    span: Span
+
+
 class Insert(StatementBase, frozen=True, kw_only=True):
-    """`INSERT INTO target [(columns)] query`; `options` come from `/*+ OPTIONS(…) */` behind the target."""
+    """`INSERT INTO target [(columns)] query [ON CONFLICT DO action]`; `options` come from `/*+ OPTIONS(…) */` behind
+    the target."""
 
     target: Name
     columns: tuple[Name, ...]
     query: Query
     options: tuple[OptionItem, ...]
+    conflict: ConflictClause | None = None
 
 
 class StatementSet(StatementBase, frozen=True, kw_only=True):
