@@ -313,6 +313,9 @@ class GroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="group-a
     mini_batch: MiniBatch | None = None
     state_ttl_ms: int = 0
     """Processing time since the last write; 0 = for ever."""
+    emits_at_end: bool = False
+    """Batch execution: nothing is put out before the end of input, then each group's final row as +I; the output is
+    insert-only (no row kinds), whatever `input_changelog` is."""
 
 
 class ChangelogNormalize(msgspec.Struct, frozen=True, tag_field="node", tag="changelog-normalize"):
