@@ -9,7 +9,7 @@ import pyarrow as pa
 from connectors.api import Committable, OwnerState, SinkContext, SinkWriter, SourceConnector, TableDefinition
 from connectors.errors import DirectionError
 from connectors.options import SINK_OPTIONS, Options
-from planner.ir.types import DataType
+from planner.ir.types import ChangelogMode, DataType
 
 
 class BlackholeConnector:
@@ -27,6 +27,7 @@ class BlackholeSink:
 
     delivery_guarantee = "none"
     committing = False
+    changelog = ChangelogMode.RETRACT
     transactional_id_prefix = None
     metadata_types: Mapping[str, DataType] = {}
 

@@ -16,7 +16,7 @@ from connectors.datagen.fields import FieldPlan, Generator, Rows
 from connectors.errors import DirectionError
 from connectors.generated import GeneratorEnumerator, GeneratorReader, GeneratorSplit
 from connectors.options import SOURCE_OPTIONS, Options
-from planner.ir.types import DataType
+from planner.ir.types import ChangelogMode, DataType
 
 OPTION_NAMES = SOURCE_OPTIONS | {"rows-per-second", "number-of-rows", "seed"}
 ROWS_PER_SECOND_DEFAULT = 10_000
@@ -35,6 +35,7 @@ class DatagenConnector:
 class DatagenSource:
     """A table of generated rows. It ends with `number-of-rows` or with its shortest sequence."""
 
+    changelog = ChangelogMode.INSERT_ONLY
     metadata_types: Mapping[str, DataType] = {}
 
     def __init__(self, table: TableDefinition) -> None:

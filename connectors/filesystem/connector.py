@@ -30,7 +30,7 @@ from connectors.arrow import Array
 from connectors.errors import DirectionError, OptionError
 from connectors.filesystem.files import FileSplit, LineReader, Position, find_files, local_path
 from connectors.options import SOURCE_OPTIONS, Options
-from planner.ir.types import BIGINT, STRING, DataType, timestamp_ltz, to_arrow
+from planner.ir.types import BIGINT, STRING, ChangelogMode, DataType, timestamp_ltz, to_arrow
 
 SKIPPED = "numRecordsSkipped"
 METADATA: Mapping[str, DataType] = {
@@ -73,6 +73,10 @@ class FilesystemSource:
             name.removeprefix(prefix): value for name, value in table.options.items() if name in own
         }
         self._format.validate(self._format_options)
+
+    @property
+    def changelog(self) -> ChangelogMode:
+        return self._format.changelog(self._format_options)
 
     def enumerator(self) -> SplitEnumerator:
         return FileEnumerator(self._path)
@@ -146,7 +150,7 @@ class FileReader:
             self._open = None
             progress.done = True
         batch = self._with_metadata(decoded.batch, progress.file)
-        return [SplitBatch(progress.split.id, batch, progress.done)]
+        return [SplitBatch(progress.split.id, batch, progress.done, decoded.row_kinds)]
 
     def _describe(self, progress: _Progress, first_line: int) -> Any:
         return lambda index: f"table {self._table}, file {progress.file.path}, line {first_line + index}"

@@ -22,7 +22,7 @@ from connectors.kafka.options import (
     sink_options,
     source_options,
 )
-from planner.ir.types import BIGINT, BYTES, INT, STRING, DataType, Field, map_of, timestamp_ltz
+from planner.ir.types import BIGINT, BYTES, INT, STRING, ChangelogMode, DataType, Field, map_of, timestamp_ltz
 
 _HEADERS = map_of(STRING.with_nullable(False), BYTES.with_nullable(False)).with_nullable(False)
 
@@ -51,6 +51,10 @@ class KafkaSource:
     @property
     def bounded(self) -> bool:
         return self._options.bounded is not BoundedMode.UNBOUNDED
+
+    @property
+    def changelog(self) -> ChangelogMode:
+        return self._options.changelog
 
     @property
     def metadata_types(self) -> Mapping[str, DataType]:
@@ -85,6 +89,10 @@ class KafkaSink:
     @property
     def transactional_id_prefix(self) -> str | None:
         return self._options.transactional_id_prefix
+
+    @property
+    def changelog(self) -> ChangelogMode:
+        return self._options.changelog
 
     @property
     def metadata_types(self) -> Mapping[str, DataType]:

@@ -15,6 +15,7 @@ from connectors.api import Format, TableDefinition
 from connectors.durations import duration_ms, memory_bytes
 from connectors.errors import DirectionError, OptionError
 from connectors.kafka.properties import OWNED, PREFIX, Client, java_properties, translate
+from planner.ir.types import ChangelogMode
 
 TRANSACTION_TIMEOUT_DEFAULT_MS = 60_000
 DISCOVERY_INTERVAL_DEFAULT_MS = 300_000
@@ -87,6 +88,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     value: FormatOptions
     key: FormatOptions | None
     key_prefix: str
+    changelog: ChangelogMode
 
 
 class SinkOptions(msgspec.Struct, frozen=True):
@@ -104,6 +106,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     value: FormatOptions
     key: FormatOptions | None
     key_prefix: str
+    changelog: ChangelogMode
 
 
 _COMMON = frozenset({
@@ -176,6 +179,7 @@ def source_options(table: TableDefinition) -> SourceOptions:
         value=value,
         key=key,
         key_prefix=key_prefix,
+        changelog=registry.format(value.name).changelog(value.options),
     )
 
 
@@ -218,6 +222,7 @@ def sink_options(table: TableDefinition) -> SinkOptions:
         value=value,
         key=key,
         key_prefix=key_prefix,
+        changelog=registry.format(value.name).changelog(value.options),
     )
 
 

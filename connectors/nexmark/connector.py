@@ -21,7 +21,7 @@ from connectors.generated import GeneratorEnumerator, GeneratorReader, Generator
 from connectors.nexmark.columns import COLUMNS
 from connectors.nexmark.events import AUCTION, BID, PERSON, Events, Settings
 from connectors.options import SOURCE_OPTIONS, Options
-from planner.ir.types import DataType, Field, TypeRoot, to_arrow
+from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot, to_arrow
 
 KINDS = {"person": PERSON, "auction": AUCTION, "bid": BID}
 BASE_TIME_MS = 1_436_918_400_000
@@ -66,6 +66,7 @@ class NexmarkConnector:
 class NexmarkSource:
     """A table of events."""
 
+    changelog = ChangelogMode.INSERT_ONLY
     metadata_types: Mapping[str, DataType] = {}
 
     def __init__(self, table: TableDefinition) -> None:

@@ -11,7 +11,7 @@ from connectors.api import Committable, OwnerState, SinkContext, SinkWriter, Sou
 from connectors.errors import DirectionError
 from connectors.options import SINK_OPTIONS, Options
 from connectors.print.text import lines
-from planner.ir.types import DataType, Field
+from planner.ir.types import ChangelogMode, DataType, Field
 
 
 class PrintConnector:
@@ -29,6 +29,7 @@ class PrintSink:
 
     delivery_guarantee = "none"
     committing = False
+    changelog = ChangelogMode.RETRACT
     transactional_id_prefix = None
     metadata_types: Mapping[str, DataType] = {}
 

@@ -15,6 +15,7 @@ from connectors.api import ReaderContext, SourceReader, SplitBatch, SplitState
 from connectors.errors import ErrorDomain
 from planner.ir.expressions import InputRef
 from planner.ir.operators import Source, WatermarkSpec, WatermarkStrategy
+from planner.ir.types import ChangelogMode
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch, Watermark, WatermarkStatus
 from runtime.errors import TaskError
@@ -172,28 +173,25 @@ class SourceOperator:
         yield from statuses
 
     def _without_event_time(self, batches: list[SplitBatch]) -> Elements:
-        rows = [read.batch for read in batches if read.batch.num_rows]
-        for batch in _merged(rows):
-            yield Batch(self._projected(batch, batches))
+        filled = [read for read in batches if read.batch.num_rows]
+        for batch, kinds in _merged(filled):
+            yield Batch(self._projected(batch, filled), kinds)
 
     def _periodically(self, spec: WatermarkSpec, batches: list[SplitBatch]) -> Elements:
         """All rows of a poll as one batch, then one watermark if it is due."""
         filled = [read for read in batches if read.batch.num_rows]
-        outputs: list[pa.RecordBatch] = []
-        if filled:
-            merged = _merged([read.batch for read in filled])
-            outputs = [self._projected(batch, filled) for batch in merged]
+        outputs = [Batch(self._projected(batch, filled), kinds) for batch, kinds in _merged(filled)]
+        if outputs:
             self._note_maxima(spec, filled, outputs)
         for read in batches:
             if read.done:
                 self._watermarks.on_ended(read.split_id)
         if any(read.batch.num_rows and not read.done for read in filled):
             yield from self._watermarks.status()
-        for output in outputs:
-            yield Batch(output)
+        yield from outputs
         yield from self._watermarks.advance(self._environment.monotonic_ms())
 
-    def _note_maxima(self, spec: WatermarkSpec, filled: list[SplitBatch], outputs: list[pa.RecordBatch]) -> None:
+    def _note_maxima(self, spec: WatermarkSpec, filled: list[SplitBatch], outputs: list[Batch]) -> None:
         """Running maxima of the splits; `outputs` hold the rows of `filled` in order."""
         times = [self._event_times(spec, output, filled) for output in outputs]
         values = np.concatenate([t[0] for t in times])
@@ -205,7 +203,7 @@ class SourceOperator:
     def _row_by_row(self, spec: WatermarkSpec, read: SplitBatch) -> Elements:
         """The batch is cut behind each row that moves the source's watermark."""
         if read.batch.num_rows:
-            output = self._projected(read.batch, [read])
+            output = Batch(self._projected(read.batch, [read]), read.row_kinds)
             values, known = self._event_times(spec, output, [read])
             before = self._watermarks.split_watermark(read.split_id)
             others = self._watermarks.minimum_of_others(read.split_id)
@@ -215,7 +213,7 @@ class SourceOperator:
         if read.done:
             self._watermarks.on_ended(read.split_id)
 
-    def _cut(self, output: pa.RecordBatch, values: Milliseconds, before: int | None, others: int | None) -> Elements:
+    def _cut(self, output: Batch, values: Milliseconds, before: int | None, others: int | None) -> Elements:
         start = 0
         if others is not None:
             running = np.maximum.accumulate(values if before is None else np.maximum(values, before))
@@ -224,12 +222,12 @@ class SourceOperator:
             sent = np.concatenate([[_NO_TIME if lowest is None else lowest], combined[:-1]])
             for index in np.flatnonzero(combined > np.maximum.accumulate(sent)):
                 stop = int(index) + 1
-                yield Batch(output.slice(start, stop - start))
+                yield _slice(output, start, stop)
                 self._watermarks.sent(int(combined[index]), self._environment.monotonic_ms())
                 yield Watermark(int(combined[index]))
                 start = stop
-        if start < output.num_rows:
-            yield Batch(output.slice(start))
+        if start < output.row_count:
+            yield _slice(output, start, output.row_count)
 
     def _note_silence(self, batches: list[SplitBatch]) -> None:
         """The idle clock of each split that was polled and empty: time since the last poll, without backpressure. A
@@ -256,13 +254,15 @@ class SourceOperator:
         except ExpressionError as error:
             raise self._located(str(error), error.row_index, reads) from error
 
-    def _event_times(
-        self, spec: WatermarkSpec, output: pa.RecordBatch, reads: list[SplitBatch]
-    ) -> tuple[Milliseconds, bool]:
+    def _event_times(self, spec: WatermarkSpec, output: Batch, reads: list[SplitBatch]) -> tuple[Milliseconds, bool]:
         """The watermark of each row in ms (a very low value where the expression is NULL), and whether any is known."""
-        rowtime = output.column(spec.rowtime_index)
-        if rowtime.null_count:
-            row = int(np.flatnonzero(np.asarray(rowtime.is_null()))[0])
+        rowtime = output.data.column(spec.rowtime_index)
+        nulls = np.flatnonzero(rowtime.is_null().to_numpy(zero_copy_only=False)) if rowtime.null_count else _NO_ROWS
+        if output.row_kinds is not None and self._node.changelog is ChangelogMode.UPSERT:
+            # A deletion may be filled in its key columns only: it has no event time.
+            nulls = nulls[output.row_kinds.to_numpy()[nulls] != DELETE]
+        if len(nulls):
+            row = int(nulls[0])
             name = self._node.output.columns[spec.rowtime_index].name
             raise self._located(
                 f"the time column '{name}' is NULL",
@@ -272,7 +272,7 @@ class SourceOperator:
                 "column with COALESCE.",
             )
         try:
-            times: Any = self._event_time(output).cast(pa.int64())
+            times: Any = self._event_time(output.data).cast(pa.int64())
         except ExpressionError as error:
             raise self._located(str(error), error.row_index, reads) from error
         known = times.null_count < len(times)
@@ -320,6 +320,8 @@ class SourceOperator:
 
 
 _NO_TIME = -(2**63)
+_NO_ROWS = np.zeros(0, np.int64)
+DELETE = 3
 
 
 def total_counters(states: list[SplitState]) -> dict[str, float]:
@@ -331,11 +333,24 @@ def total_counters(states: list[SplitState]) -> dict[str, float]:
     return totals
 
 
-def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch of all rows. Rows without columns cannot be merged: Arrow would lose their number."""
-    if len(batches) <= 1 or batches[0].num_columns == 0:
-        return batches
-    return [pa.concat_batches(batches)]  # type: ignore[attr-defined]
+def _merged(reads: list[SplitBatch]) -> list[tuple[pa.RecordBatch, pa.Int8Array | None]]:
+    """One batch of all rows and their kinds. Rows without columns cannot be merged: Arrow would lose their number."""
+    if len(reads) <= 1 or reads[0].batch.num_columns == 0:
+        return [(read.batch, read.row_kinds) for read in reads]
+    merged = pa.concat_batches([read.batch for read in reads])  # type: ignore[attr-defined]
+    if all(read.row_kinds is None for read in reads):
+        return [(merged, None)]
+    kinds: Any = pa.concat_arrays([_kinds(read) for read in reads])
+    return [(merged, kinds)]
+
+
+def _slice(batch: Batch, start: int, stop: int) -> Batch:
+    kinds: Any = batch.row_kinds
+    return Batch(batch.data.slice(start, stop - start), None if kinds is None else kinds.slice(start, stop - start))
+
+
+def _kinds(read: SplitBatch) -> Any:
+    return read.row_kinds if read.row_kinds is not None else pa.array(np.zeros(read.batch.num_rows, np.int8))
 
 
 def _shown(position: bytes | None) -> str:

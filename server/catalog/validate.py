@@ -11,7 +11,7 @@ from connectors.errors import DirectionError, OptionError
 from connectors.registry import connector, connector_names
 from planner.catalog import MetadataKey, ObjectPath, TableCapabilities, TableEntry
 from planner.errors import Span, SqlError, SqlState
-from planner.ir.types import Field
+from planner.ir.types import ChangelogMode, Field
 from planner.sql.statements import OptionItem
 from server.secrets import without_values
 
@@ -33,6 +33,8 @@ def capabilities(path: ObjectPath, entry: TableEntry, options: Mapping[str, str]
         is_sink=sink is not None,
         is_bounded=source is not None and source.bounded,
         metadata=metadata,
+        source_changelog=source.changelog if source is not None else ChangelogMode.INSERT_ONLY,
+        sink_changelog=sink.changelog if sink is not None else ChangelogMode.INSERT_ONLY,
         source_refusal=_reason(found.source_refusal, options),
         sink_refusal=_reason(found.sink_refusal, options),
     )

@@ -32,8 +32,8 @@ class JsonEncoder:
         self._columns = columns
         self._options = options
 
-    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
-        """One JSON object per row."""
+    def encode(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None = None) -> pa.BinaryArray:
+        """One JSON object per row; all rows are inserts."""
         texts = self._objects(list(batch.columns), self._columns, batch.num_rows)
         encoded = texts.cast(pa.binary())
         assert isinstance(encoded, pa.BinaryArray)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from connectors.api import MetadataField
 from connectors.errors import OptionError
 from connectors.formats.json.decode import JsonDecoder
 from connectors.formats.json.encode import JsonEncoder
 from connectors.formats.json.options import OPTION_NAMES, parse_options
-from planner.ir.types import DataType, Field, TypeRoot
+from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot
 
 
 class JsonFormat:
@@ -20,7 +21,19 @@ class JsonFormat:
     def validate(self, options: Mapping[str, str]) -> None:
         parse_options(options)
 
-    def decoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> JsonDecoder:
+    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
+        return ChangelogMode.INSERT_ONLY
+
+    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
+        return {}
+
+    def decoder(
+        self,
+        columns: tuple[Field, ...],
+        options: Mapping[str, str],
+        local_time_zone: str,
+        metadata_columns: tuple[MetadataField, ...] = (),
+    ) -> JsonDecoder:
         """Instants are read and written in UTC with a `Z`, so the session's zone has no effect here."""
         check_types(columns)
         return JsonDecoder(columns, parse_options(options))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from connectors.api import Decoded, Messages
+from connectors.api import Decoded, Messages, MetadataField
 from connectors.errors import OptionError, RecordError
-from planner.ir.types import DataType, Field, TypeRoot, to_arrow
+from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot, to_arrow
 
 if TYPE_CHECKING:
     Array = pa.Array[Any]
@@ -42,7 +42,19 @@ class RawFormat:
             raise OptionError("'raw.charset' must be 'UTF-8'", option="raw.charset")
         _byte_order(options)
 
-    def decoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> RawDecoder:
+    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
+        return ChangelogMode.INSERT_ONLY
+
+    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
+        return {}
+
+    def decoder(
+        self,
+        columns: tuple[Field, ...],
+        options: Mapping[str, str],
+        local_time_zone: str,
+        metadata_columns: tuple[MetadataField, ...] = (),
+    ) -> RawDecoder:
         return RawDecoder(_only(columns), _byte_order(options))
 
     def encoder(self, columns: tuple[Field, ...], options: Mapping[str, str], local_time_zone: str) -> RawEncoder:
@@ -118,7 +130,7 @@ class RawEncoder:
         code = _NUMPY_CODES.get(t.root)
         self._fixed = None if code is None else np.dtype(byte_order + code)
 
-    def encode(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+    def encode(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None = None) -> pa.BinaryArray:
         column = batch.column(0)
         if self._fixed is None:
             return cast(pa.BinaryArray, column.cast(pa.binary()))
