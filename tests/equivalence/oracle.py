@@ -1,0 +1,115 @@
+"""The batch answer, by DuckDB; and whether a changelog folds to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from tests.equivalence.queries import Query
+from tests.equivalence.tables import EPOCH, Table
+from tests.support.memory_tables.connector import Change, Row
+
+Key = tuple[Any, ...]
+
+
+def windows_of(name: str, size_ms: int, step_ms: int, time_ms: int) -> list[tuple[int, int]]:
+    """Start and end of every window that holds the instant, by definition: one by one."""
+    match name:
+        case "TUMBLE":
+            start = time_ms // size_ms * size_ms
+            return [(start, start + size_ms)]
+        case "HOP":
+            last = time_ms // step_ms * step_ms
+            starts = range(last, time_ms - size_ms, -step_ms)
+            return [(start, start + size_ms) for start in starts]
+        case _:
+            start = time_ms // size_ms * size_ms
+            return [(start, start + end) for end in range(step_ms, size_ms + 1, step_ms) if time_ms < start + end]
+
+
+def batch_answer(table: Table, rows: Sequence[Row], query: Query) -> list[Row]:
+    """Keys, then the ingredients of every aggregate, per row."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        _fill(connection, "t", [f"{c.name} {c.type.duckdb}" for c in table.columns], rows)
+        if query.windows is not None:
+            name, size_ms, step_ms = query.windows
+            columns = [f"{c.name} {c.type.duckdb}" for c in table.columns]
+            windowed = [
+                (*row, EPOCH + _ms(start), EPOCH + _ms(end))
+                for row in rows
+                for start, end in windows_of(name, size_ms, step_ms, _milliseconds(row[-1]))
+            ]
+            _fill(connection, "windowed", [*columns, "window_start TIMESTAMP", "window_end TIMESTAMP"], windowed)
+        return [tuple(row) for row in connection.execute(query.oracle).fetchall()]
+
+
+def _ms(milliseconds: int) -> dt.timedelta:
+    return dt.timedelta(milliseconds=milliseconds)
+
+
+def _milliseconds(time: Any) -> int:
+    delta = time - EPOCH
+    return int(delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000)
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, name: str, columns: list[str], rows: Sequence[Row]) -> None:
+    connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+    if rows:
+        marks = ", ".join("?" for _ in columns)
+        connection.executemany(f"INSERT INTO {name} VALUES ({marks})", [list(row) for row in rows])
+
+
+def folded(changes: Sequence[Change], key_count: int, *, upserts: bool) -> list[Row]:
+    """The table a changelog leaves. Raises AssertionError for one that is not valid by its signs: a row is taken back
+    only while it is there, an upsert changelog has no -U, and no two rows of one key stand side by side at the end."""
+    if upserts:
+        table: dict[Key, Row] = {}
+        for kind, row in changes:
+            key = _key(row[:key_count])
+            assert kind != 1, f"-U in an upsert changelog: {row}"
+            if kind == 3:
+                assert key in table, f"-D of a key that is not there: {row}"
+                del table[key]
+            else:
+                table[key] = row
+        return list(table.values())
+    counts: dict[Key, int] = {}
+    rows: dict[Key, Row] = {}
+    for kind, row in changes:
+        whole = _key(row)
+        rows[whole] = row
+        counts[whole] = counts.get(whole, 0) + (1 if kind in (0, 2) else -1)
+        assert counts[whole] >= 0, f"kind {kind} takes back a row that is not there: {row}"
+    left = [rows[whole] for whole, count in counts.items() for _ in range(count)]
+    keys = [_key(row[:key_count]) for row in left]
+    assert len(set(keys)) == len(keys), f"two rows of one key: {left}"
+    return left
+
+
+def _key(values: Sequence[Any]) -> Key:
+    """A form in which NaN equals NaN."""
+    return tuple("NaN" if isinstance(v, float) and v != v else v for v in values)
+
+
+def differences(ours: Sequence[Row], theirs: Sequence[Row], query: Query) -> list[str]:
+    """What is wrong with our rows, in words; empty when they are the oracle's."""
+    expected = {_key(row[: query.key_count]): row[query.key_count :] for row in theirs}
+    found: list[str] = []
+    seen: set[Key] = set()
+    for row in ours:
+        key = _key(row[: query.key_count])
+        seen.add(key)
+        if key not in expected:
+            found.append(f"a row too many: {row}")
+            continue
+        ingredients = list(expected[key])
+        for aggregate, value in zip(query.aggregates, row[query.key_count :], strict=True):
+            own, ingredients = ingredients[: len(aggregate.ingredients)], ingredients[len(aggregate.ingredients) :]
+            if not aggregate.check(value, own):
+                found.append(f"{aggregate.sql} of {key} is {value!r}, expected from {own!r}")
+    found += [f"a row is missing: {key} {expected[key]}" for key in expected if key not in seen]
+    return found

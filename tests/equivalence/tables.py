@@ -1,0 +1,157 @@
+"""Random tables: columns, rows, and the changes that lead to them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from tests.support.memory_tables.connector import Change, Row
+
+DELAY_MS = 5_000
+"""No row is more than this behind its split."""
+EPOCH = dt.datetime(1970, 1, 1)
+
+
+class ColumnType(msgspec.Struct, frozen=True):
+    """A SQL type under both names. `is_special`: values that do not add up exactly (NaN, infinities)."""
+
+    sql: str
+    duckdb: str
+    kind: str
+
+
+INT = ColumnType("INT", "INTEGER", "integer")
+SMALLINT = ColumnType("SMALLINT", "SMALLINT", "integer")
+BIGINT = ColumnType("BIGINT", "BIGINT", "integer")
+DECIMAL = ColumnType("DECIMAL(12, 2)", "DECIMAL(12, 2)", "decimal")
+DOUBLE = ColumnType("DOUBLE", "DOUBLE", "double")
+WILD_DOUBLE = ColumnType("DOUBLE", "DOUBLE", "wild")
+STRING = ColumnType("STRING", "VARCHAR", "string")
+BOOLEAN = ColumnType("BOOLEAN", "BOOLEAN", "boolean")
+DATE = ColumnType("DATE", "DATE", "date")
+TIMESTAMP = ColumnType("TIMESTAMP(3)", "TIMESTAMP", "timestamp")
+
+KEY_TYPES = (INT, BIGINT, STRING, BOOLEAN, DATE, DECIMAL, SMALLINT)
+VALUE_TYPES = (INT, SMALLINT, BIGINT, DECIMAL, DOUBLE, WILD_DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP)
+
+
+class Column(msgspec.Struct, frozen=True):
+    name: str
+    type: ColumnType
+    nullable: bool = True
+
+
+class Table(msgspec.Struct, frozen=True):
+    """`id` is the first column and unique, `ts` the last and the event time; keys and values lie between."""
+
+    keys: tuple[Column, ...]
+    values: tuple[Column, ...]
+    changelog: str
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        ends = (Column("id", INT, False), Column("ts", TIMESTAMP, False))
+        return (ends[0], *self.keys, *self.values, ends[1])
+
+    def ddl(self, name: str) -> str:
+        """CREATE TABLE for the memory connector."""
+        lines = [f"`{c.name}` {c.type.sql}" for c in self.columns]
+        lines.append(f"WATERMARK FOR ts AS ts - INTERVAL '{DELAY_MS // 1000}' SECOND")
+        if self.changelog != "insert-only":
+            lines.append("PRIMARY KEY (id) NOT ENFORCED")
+        options = f"'connector' = 'memory', 'name' = '{name}', 'changelog' = '{self.changelog}'"
+        return f"CREATE TABLE t ({', '.join(lines)}) WITH ({options})"
+
+
+def random_table(choose: random.Random, *, changelog: str, nullable_keys: bool) -> Table:
+    keys = tuple(Column(f"k{i}", choose.choice(KEY_TYPES), nullable_keys) for i in range(choose.choice((1, 1, 1, 2))))
+    values = tuple(Column(f"v{i}", choose.choice(VALUE_TYPES)) for i in range(choose.randint(1, 3)))
+    return Table(keys, values, changelog)
+
+
+def random_value(choose: random.Random, column: Column, distinct: int) -> Any:
+    """One of about `distinct` values of the column's type, or NULL."""
+    if column.nullable and choose.random() < 0.15:
+        return None
+    number = choose.randrange(distinct)
+    match column.type:
+        case ColumnType(kind="integer", sql=sql):
+            if distinct > 4 and choose.random() < 0.03:
+                bits = {"SMALLINT": 15, "INT": 31, "BIGINT": 63}[sql]
+                return choose.choice((2**bits - 1, -(2**bits)))
+            return number - 2
+        case ColumnType(kind="decimal"):
+            return Decimal(number * 37 - 50).scaleb(-2)
+        case ColumnType(kind="double"):
+            return number / 4 - 1.0
+        case ColumnType(kind="wild"):
+            rare = (float("nan"), float("inf"), float("-inf"))
+            return choose.choice(rare) if choose.random() < 0.2 else number / 4 - 1.0
+        case ColumnType(kind="string"):
+            return ("", "a", "b", "ä€", "long enough not to be inlined", "a,b")[number % 6] + str(number // 6)
+        case ColumnType(kind="boolean"):
+            return number % 2 == 0
+        case ColumnType(kind="date"):
+            return dt.date(1969, 12, 30) + dt.timedelta(days=number)
+        case _:
+            return EPOCH + dt.timedelta(milliseconds=number * 977 - 2000)
+
+
+def random_row(choose: random.Random, table: Table, id_: int, time_ms: int) -> Row:
+    keys = [random_value(choose, c, 4) for c in table.keys]
+    values = [random_value(choose, c, 6) for c in table.values]
+    return (id_, *keys, *values, EPOCH + dt.timedelta(milliseconds=time_ms))
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """`splits` lead to `rows`; all changes of one id are in one split, in order."""
+
+    splits: list[list[Change]]
+    rows: list[Row]
+
+
+def random_changes(choose: random.Random, table: Table) -> Changes:
+    """Up to 120 rows over 1 to 4 splits; an updating table has updates and deletes among them."""
+    split_count = choose.randint(1, 4)
+    splits: list[list[Change]] = [[] for _ in range(split_count)]
+    clocks = [choose.choice((-60_000, 0, 1_700_000_000_000)) for _ in range(split_count)]
+    clocks = [clocks[0]] * split_count
+    rows: dict[int, Row] = {}
+    step_ms = choose.choice((50, 700, 4_000))
+    for id_ in range(choose.choice((0, 1, 10, 40, 120))):
+        number = choose.randrange(split_count)
+        clocks[number] += choose.randrange(2 * step_ms)
+        time_ms = clocks[number] - choose.randrange(DELAY_MS)
+        row = random_row(choose, table, id_, time_ms)
+        rows[id_] = row
+        splits[number].append((0 if table.changelog != "upsert" else 2, row))
+        if table.changelog == "insert-only":
+            continue
+        for _ in range(choose.choice((0, 0, 1, 2))):
+            of_split = [i for i in rows if any(change[1][0] == i for change in splits[number])]
+            if of_split:
+                _change(choose, table, splits[number], rows, choose.choice(of_split), time_ms)
+    return Changes(splits, list(rows.values()))
+
+
+def _change(
+    choose: random.Random, table: Table, split: list[Change], rows: dict[int, Row], id_: int, time_ms: int
+) -> None:
+    """An update (two thirds) or a delete of a row that is there."""
+    old = rows[id_]
+    if choose.random() < 0.66:
+        new = random_row(choose, table, id_, time_ms)
+        if table.changelog == "retract":
+            split.append((1, old))
+        split.append((2, new))
+        rows[id_] = new
+    else:
+        del rows[id_]
+        if table.changelog == "upsert":
+            # A tombstone knows the key alone; the time column must not be NULL for the watermark.
+            old = (old[0], *(None for _ in old[1:-1]), old[-1])
+        split.append((3, old))

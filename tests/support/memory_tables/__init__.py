@@ -1,0 +1,1 @@
+"""A connector for tests that run whole JobGraphs in one thread: tables whose rows are Python data."""
