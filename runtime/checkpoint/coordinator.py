@@ -12,10 +12,17 @@ Ends of input: a task that has reported its end gets barriers directly, also in 
 could not reach it through its ended channels). Its last snapshot is marked *finished*; once that is committed the task
 is done and its snapshot is carried into every later checkpoint. When every task left has ended, a final checkpoint is
 taken at once.
+
+Savepoints are checkpoints with a copy for the user (`SavepointWanted`), taken as soon as the coordinator is idle. One
+without stop moves no pointer and commits nothing: its epochs stay pending until the next checkpoint. One that stops the
+job is the pointer before its sinks commit and ends the coordinator; without drain its barriers tell the sources to
+wait for the outcome, with drain the sources end first (what is due fires) and the final checkpoint is the savepoint.
+A savepoint that fails leaves the job running, but for a drain, which nothing but a restart can take back.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import assert_never
@@ -65,6 +72,15 @@ class SubtaskCommitted(msgspec.Struct, frozen=True):
     checkpoint_id: int
 
 
+class SavepointWanted(msgspec.Struct, frozen=True):
+    """A user asks for a savepoint below `directory`; `stop` ends the job with it, `drain` after all that is due."""
+
+    trigger_id: str
+    directory: str
+    stop: bool = False
+    drain: bool = False
+
+
 class TaskInputsEnded(msgspec.Struct, frozen=True):
     attempt: AttemptId
 
@@ -100,6 +116,7 @@ CoordinatorEvent = (
     | TaskInputsEnded
     | TaskFinished
     | CheckpointWanted
+    | SavepointWanted
     | CheckpointStored
     | StoreFailed
 )
@@ -115,18 +132,27 @@ class ReserveCheckpointId(msgspec.Struct, frozen=True):
 
 
 class SendBarriers(msgspec.Struct, frozen=True):
+    """`stop`: sources give nothing after the barrier until they hear of the checkpoint's commit or abort."""
+
     checkpoint_id: int
     attempts: tuple[AttemptId, ...]
+    stop: bool = False
+
+
+class EndSources(msgspec.Struct, frozen=True):
+    """Sources end as if their input had (drain)."""
 
 
 class StoreCheckpoint(msgspec.Struct, frozen=True):
     """Verify the files, write the manifest, move the pointer; answer with CheckpointStored or StoreFailed. `floors`:
-    per sink owner the highest epoch whose commit was acknowledged."""
+    per sink owner the highest epoch whose commit was acknowledged. With a `savepoint` everything is copied to it
+    first, and the pointer moves only if it stops the job."""
 
     checkpoint_id: int
     snapshots: tuple[SubtaskSnapshot, ...]
     floors: dict[SinkOwner, int]
     triggered_at_ms: int
+    savepoint: SavepointWanted | None = None
 
 
 class SendCommit(msgspec.Struct, frozen=True):
@@ -145,6 +171,17 @@ class CheckpointCompleted(msgspec.Struct, frozen=True):
     duration_ms: int
 
 
+class SavepointTaken(msgspec.Struct, frozen=True):
+    """The savepoint is complete; one that stops the job: its sinks have committed, the tasks end by themselves."""
+
+    wanted: SavepointWanted
+
+
+class SavepointFailed(msgspec.Struct, frozen=True):
+    trigger_id: str
+    failure: Failure
+
+
 class FailJob(msgspec.Struct, frozen=True):
     failure: Failure
 
@@ -158,10 +195,13 @@ class Ignored(msgspec.Struct, frozen=True):
 CoordinatorCommand = (
     ReserveCheckpointId
     | SendBarriers
+    | EndSources
     | StoreCheckpoint
     | SendCommit
     | SendAbort
     | CheckpointCompleted
+    | SavepointTaken
+    | SavepointFailed
     | FailJob
     | Ignored
 )
@@ -206,6 +246,13 @@ class CheckpointCoordinator:
         self._wanted = False
         self._failures = 0
         self._current_id = 0
+        self._savepoint: SavepointWanted | None = None
+        """The one in flight."""
+        self._savepoints: deque[SavepointWanted] = deque()
+        self._stopping: SavepointWanted | None = None
+        """Accepted and not yet failed: nothing else is accepted any more."""
+        self._stopping_since_ms = now_ms
+        self._periodic_from_ms = now_ms
         self._triggered_at_ms = now_ms
         self._phase_since_ms = now_ms
         self._barrier_sent: set[AttemptId] = set()
@@ -226,10 +273,12 @@ class CheckpointCoordinator:
             case Phase.STORING | Phase.STOPPED:
                 return None
             case Phase.IDLE:
+                if self._is_draining:
+                    return self._stopping_since_ms + self._settings.timeout_ms
                 if self._settings.interval_ms == 0 or len(self._done) == len(self._tasks):
                     return None
                 return max(
-                    self._triggered_at_ms + self._settings.interval_ms,
+                    self._periodic_from_ms + self._settings.interval_ms,
                     self._phase_since_ms + self._settings.min_pause_ms,
                 )
             case _ as unknown:
@@ -238,6 +287,8 @@ class CheckpointCoordinator:
     def handle(self, event: CoordinatorEvent, now_ms: int) -> list[CoordinatorCommand]:
         """Never raises for what a peer may send at a wrong time; that gives `Ignored`."""
         if self._phase is Phase.STOPPED:
+            if isinstance(event, SavepointWanted):
+                return [SavepointFailed(event.trigger_id, _refused("the job is ending"))]
             return [Ignored("the coordinator has stopped")]
         match event:
             case Ticked():
@@ -254,6 +305,8 @@ class CheckpointCoordinator:
                 return self._on_finished(event, now_ms)
             case CheckpointWanted():
                 return self._on_wanted(event, now_ms)
+            case SavepointWanted():
+                return self._on_savepoint_wanted(event, now_ms)
             case CheckpointStored():
                 return self._on_stored(event, now_ms)
             case StoreFailed():
@@ -285,6 +338,9 @@ class CheckpointCoordinator:
         if deadline_ms is None or now_ms < deadline_ms:
             return []
         match self._phase:
+            case Phase.IDLE if self._is_draining:
+                waited_ms = self._settings.timeout_ms
+                return self._fail(Failure(f"the job had not drained within {waited_ms} ms", "external", True))
             case Phase.IDLE:
                 return self._trigger_if_due(now_ms)
             case Phase.ACKNOWLEDGING:
@@ -296,15 +352,24 @@ class CheckpointCoordinator:
                 return self._commit_overdue()
 
     def _trigger_if_due(self, now_ms: int) -> list[CoordinatorCommand]:
-        if self._phase is not Phase.IDLE:
-            return []
-        deadline_ms = self.deadline_ms
-        if not (self._final_due() or self._wanted or (deadline_ms is not None and now_ms >= deadline_ms)):
-            return []
         live = self._live()
-        if not live:
+        if self._phase is not Phase.IDLE or not live:
             return []
-        self._wanted = False
+        if self._is_draining:
+            if not self._final_due():
+                return []
+            self._savepoint = self._stopping
+        elif self._savepoints:
+            self._savepoint = self._savepoints.popleft()
+        else:
+            deadline_ms = self.deadline_ms
+            if not (self._final_due() or self._wanted or (deadline_ms is not None and now_ms >= deadline_ms)):
+                return []
+            self._periodic_from_ms = now_ms
+            self._wanted = False
+        return self._trigger(live, now_ms)
+
+    def _trigger(self, live: set[AttemptId], now_ms: int) -> list[CoordinatorCommand]:
         self._current_id = self._next_id
         self._next_id += 1
         self._triggered_at_ms = now_ms
@@ -313,10 +378,30 @@ class CheckpointCoordinator:
         self._enter(Phase.ACKNOWLEDGING, now_ms)
         self.counts.triggered += 1
         self._barrier_sent = {a for a in live if self._tasks[a].injects or a in self._ended}
-        return [
-            ReserveCheckpointId(self._current_id),
-            SendBarriers(self._current_id, tuple(sorted(self._barrier_sent))),
-        ]
+        return [ReserveCheckpointId(self._current_id), self._barriers(tuple(sorted(self._barrier_sent)))]
+
+    def _barriers(self, attempts: tuple[AttemptId, ...]) -> SendBarriers:
+        return SendBarriers(self._current_id, attempts, stop=self._savepoint is not None and self._savepoint.stop)
+
+    @property
+    def _is_draining(self) -> bool:
+        return self._stopping is not None and self._stopping.drain
+
+    def _on_savepoint_wanted(self, event: SavepointWanted, now_ms: int) -> list[CoordinatorCommand]:
+        if self._stopping is not None:
+            return [SavepointFailed(event.trigger_id, _refused("the job is being stopped already"))]
+        if not self._live():
+            return [SavepointFailed(event.trigger_id, _refused("the job is ending"))]
+        if not event.stop:
+            self._savepoints.append(event)
+            return self._trigger_if_due(now_ms)
+        self._stopping, self._stopping_since_ms = event, now_ms
+        dropped = [SavepointFailed(s.trigger_id, _refused("the job is being stopped")) for s in self._savepoints]
+        self._savepoints.clear()
+        if event.drain:
+            return [*dropped, EndSources(), *self._trigger_if_due(now_ms)]
+        self._savepoints.append(event)
+        return [*dropped, *self._trigger_if_due(now_ms)]
 
     def _on_wanted(self, event: CheckpointWanted, now_ms: int) -> list[CoordinatorCommand]:
         if event.attempt not in self._live():
@@ -335,7 +420,7 @@ class CheckpointCoordinator:
         waits = self._phase is Phase.ACKNOWLEDGING and event.attempt in self._live() - set(self._acks)
         if waits and event.attempt not in self._barrier_sent:
             self._barrier_sent.add(event.attempt)
-            return [SendBarriers(self._current_id, (event.attempt,))]
+            return [self._barriers((event.attempt,))]
         return self._trigger_if_due(now_ms)
 
     def _on_finished(self, event: TaskFinished, now_ms: int) -> list[CoordinatorCommand]:
@@ -360,7 +445,8 @@ class CheckpointCoordinator:
             return []
         self._enter(Phase.STORING, now_ms)
         snapshots = sorted((*self._acks.values(), *self._done.values()), key=lambda s: (s.vertex_id, s.subtask_index))
-        return [StoreCheckpoint(self._current_id, tuple(snapshots), dict(self._floors), self._triggered_at_ms)]
+        floors = dict(self._floors)
+        return [StoreCheckpoint(self._current_id, tuple(snapshots), floors, self._triggered_at_ms, self._savepoint)]
 
     def _on_declined(self, event: SubtaskDeclined, now_ms: int) -> list[CoordinatorCommand]:
         if event.checkpoint_id != self._current_id or self._phase is not Phase.ACKNOWLEDGING:
@@ -372,6 +458,13 @@ class CheckpointCoordinator:
         if event.checkpoint_id != self._current_id or self._phase is not Phase.STORING:
             return [Ignored(f"checkpoint {event.checkpoint_id} is not being stored")]
         self._failures = 0
+        savepoint = self._savepoint
+        if savepoint is not None and not savepoint.stop:
+            self._savepoint = None
+            self._acks = {}
+            self.counts.completed += 1
+            self._enter(Phase.IDLE, now_ms)
+            return [SavepointTaken(savepoint), *self._trigger_if_due(now_ms)]
         self._enter(Phase.COMMITTING, now_ms)
         commit: list[CoordinatorCommand] = [SendCommit(self._current_id)]
         return commit if self._uncommitted() else commit + self._complete(now_ms)
@@ -404,8 +497,11 @@ class CheckpointCoordinator:
         self._done.update({a: _without_committables(s) for a, s in self._acks.items() if s.finished})
         self._acks = {}
         self.counts.completed += 1
-        self._enter(Phase.IDLE, now_ms)
         completed = CheckpointCompleted(self._current_id, now_ms - self._triggered_at_ms)
+        if self._savepoint is not None:
+            self._enter(Phase.STOPPED, now_ms)
+            return [completed, SavepointTaken(self._savepoint)]
+        self._enter(Phase.IDLE, now_ms)
         return [completed, *self._trigger_if_due(now_ms)]
 
     def _commit_overdue(self) -> list[CoordinatorCommand]:
@@ -414,14 +510,28 @@ class CheckpointCoordinator:
         return self._fail(Failure(message, "external", True))
 
     def _abort(self, reason: str, failure: Failure, now_ms: int) -> list[CoordinatorCommand]:
-        self._failures += 1
         self.counts.failed += 1
         self._acks = {}
         self._enter(Phase.IDLE, now_ms)
         abort: list[CoordinatorCommand] = [SendAbort(self._current_id, reason)]
+        if self._savepoint is not None:
+            return [*abort, *self._give_up_savepoint(self._savepoint, failure, now_ms)]
+        self._failures += 1
         if self._failures > self._settings.tolerable_failures:
             return abort + self._fail(failure)
         return abort + self._trigger_if_due(now_ms)
+
+    def _give_up_savepoint(
+        self, savepoint: SavepointWanted, failure: Failure, now_ms: int
+    ) -> list[CoordinatorCommand]:
+        """The user hears of it; the job goes on, unless its sources have ended for it."""
+        failed: list[CoordinatorCommand] = [SavepointFailed(savepoint.trigger_id, failure)]
+        self._savepoint = None
+        if savepoint.drain:
+            return failed + self._fail(msgspec.structs.replace(failure, retry=True))
+        if savepoint is self._stopping:
+            self._stopping = None
+        return failed + self._trigger_if_due(now_ms)
 
     def _fail(self, failure: Failure) -> list[CoordinatorCommand]:
         self._phase = Phase.STOPPED
@@ -430,6 +540,10 @@ class CheckpointCoordinator:
     def _enter(self, phase: Phase, now_ms: int) -> None:
         self._phase = phase
         self._phase_since_ms = now_ms
+
+
+def _refused(reason: str) -> Failure:
+    return Failure(f"no savepoint can be taken: {reason}", "user", False)
 
 
 def _without_committables(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:

@@ -63,6 +63,8 @@ class Trace:
                 return c.TaskFinished(self.attempt(rest[0]))
             case "wanted":
                 return c.CheckpointWanted(self.attempt(rest[0]))
+            case "savepoint":
+                return c.SavepointWanted(rest[0], "/sp", stop="stop" in rest, drain="drain" in rest)
             case "stored":
                 return c.CheckpointStored(int(rest[0]))
             case "store-failed":
@@ -80,12 +82,19 @@ class Trace:
         match command:
             case c.ReserveCheckpointId(checkpoint_id=number):
                 return f"reserve {number}"
-            case c.SendBarriers(checkpoint_id=number, attempts=attempts):
-                return f"barriers {number} " + " ".join(self.name(a) for a in attempts)
-            case c.StoreCheckpoint(checkpoint_id=number, snapshots=snapshots, floors=floors):
+            case c.SendBarriers(checkpoint_id=number, attempts=attempts, stop=stop):
+                return f"{'stop-' if stop else ''}barriers {number} " + " ".join(self.name(a) for a in attempts)
+            case c.EndSources():
+                return "end-sources"
+            case c.StoreCheckpoint(checkpoint_id=number, snapshots=snapshots, floors=floors, savepoint=savepoint):
                 names = " ".join(s.vertex_uid for s in snapshots)
                 shown = ",".join(f"{uid}/{owner}:{floor}" for (uid, owner), floor in sorted(floors.items()))
-                return f"store {number} {names}" + (f" floors={shown}" if shown else "")
+                copied = f" savepoint={savepoint.trigger_id}" if savepoint is not None else ""
+                return f"store {number} {names}" + (f" floors={shown}" if shown else "") + copied
+            case c.SavepointTaken(wanted=wanted):
+                return f"savepoint-taken {wanted.trigger_id}"
+            case c.SavepointFailed(trigger_id=trigger_id, failure=failure):
+                return f"savepoint-failed {trigger_id} {failure.message}"
             case c.SendCommit(checkpoint_id=number):
                 return f"commit {number}"
             case c.SendAbort(checkpoint_id=number):
