@@ -65,14 +65,14 @@ def _fill(connection: duckdb.DuckDBPyConnection, name: str, columns: list[str], 
 
 def folded(changes: Sequence[Change], key_count: int, *, upserts: bool) -> list[Row]:
     """The table a changelog leaves. Raises AssertionError for one that is not valid by its signs: a row is taken back
-    only while it is there, an upsert changelog has no -U, and no two rows of one key stand side by side at the end."""
+    only while it is there, and no two rows of one key stand side by side at the end."""
     if upserts:
         table: dict[Key, Row] = {}
         for kind, row in changes:
             key = _key(row[:key_count])
-            assert kind != 1, f"-U in an upsert changelog: {row}"
-            if kind == 3:
-                assert key in table, f"-D of a key that is not there: {row}"
+            if kind in (1, 3):
+                # A -U is a removal unless another row of its key follows.
+                assert key in table, f"kind {kind} takes back a key that is not there: {row}"
                 del table[key]
             else:
                 table[key] = row

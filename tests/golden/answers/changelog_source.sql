@@ -1,0 +1,1 @@
+SELECT city, COUNT(*) AS n, SUM(age) AS years, MIN(age) AS youngest, MAX(age) AS oldest FROM users GROUP BY city

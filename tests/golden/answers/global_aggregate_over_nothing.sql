@@ -1,0 +1,1 @@
+SELECT COUNT(*) AS n, SUM(price) AS total, MAX(ts) AS latest FROM bids WHERE price < 0

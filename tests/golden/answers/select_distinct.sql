@@ -1,0 +1,1 @@
+SELECT DISTINCT channel, auction > 2 AS high FROM bids
