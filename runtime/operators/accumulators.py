@@ -1,6 +1,6 @@
 """Aggregate functions as columns: raw rows to partials, partials to partials, partials to results.
 
-A partial of a call is one or two columns. On the wire they have the types of `accumulator_types`; in state sums of
+A partial of a call is one to three columns. On the wire they have the types of `accumulator_types`; in state sums of
 decimals are wider, so that only a result can overflow. Rules are those of Flink's aggregate functions: NULLs do not
 count, integer sums wrap in their own type, DECIMAL sums that do not fit give NULL, AVG of integers truncates toward
 zero, NaN is the largest float.
@@ -12,19 +12,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
 from planner.ir.operators import AggregateCall, AggregateFunction, accumulator_types
-from planner.ir.types import TypeRoot, to_arrow
+from planner.ir.types import DataType, TypeRoot, to_arrow
 from runtime.operators import decimal_sums
 from runtime.operators.grouping import Reduction
 
 pc: Any = pyarrow.compute
 Array = Any
+Doubles = npt.NDArray[np.float64]
 
 _ZERO = pa.scalar(0, pa.int64())
 _REDUCTION = {AggregateFunction.MIN: Reduction.MIN, AggregateFunction.MAX: Reduction.MAX}
+_SUMS = (AggregateFunction.SUM, AggregateFunction.SUM0)
+VARIANCES = frozenset(
+    {
+        AggregateFunction.STDDEV_POP,
+        AggregateFunction.STDDEV_SAMP,
+        AggregateFunction.VAR_POP,
+        AggregateFunction.VAR_SAMP,
+    }
+)
 
 
 class Accumulator:
@@ -50,11 +61,14 @@ class Accumulator:
         values: Any = rows.column(call.argument)
         if call.function is AggregateFunction.COUNT:
             return [self._count(values, mask, ones)]
-        values = values.cast(self.wire_types[0]) if values.type != self.wire_types[0] else values
+        # Unsafe: a BIGINT may be rounded to the DOUBLE it is nearest to.
+        values = values.cast(self.wire_types[0], safe=False) if values.type != self.wire_types[0] else values
         if mask is not None:
             values = pc.if_else(mask, values, pa.scalar(None, values.type))
         if call.function is AggregateFunction.AVG:
             return [values, self._count(values, None, ones)]
+        if call.function in VARIANCES:
+            return [values, pc.multiply(values, values), self._count(values, None, ones)]
         return [values]
 
     def to_state(self, partials: Sequence[Array]) -> list[Array]:
@@ -69,13 +83,18 @@ class Accumulator:
         call = self._call
         if call.function is AggregateFunction.AVG:
             return self._average(partials[0], partials[1])
+        if call.function in VARIANCES:
+            sums, squares, counts = (column.fill_null(0).to_numpy() for column in partials)
+            return variance(call, sums, squares, counts)
         (column,) = partials
-        if call.function is AggregateFunction.SUM and call.type.root is TypeRoot.DECIMAL:
+        if call.function is AggregateFunction.SUM0:
+            column = pc.fill_null(column, pa.scalar(0, column.type))
+        if call.function in _SUMS and call.type.root is TypeRoot.DECIMAL:
             return decimal_sums.narrow(column, self._result_type.scale).cast(self._result_type)
         return column if column.type == self._result_type else column.cast(self._result_type)
 
     def _state_type(self, wire: Any) -> Any:
-        is_sum = self._call.function in (AggregateFunction.SUM, AggregateFunction.AVG)
+        is_sum = self._call.function in (*_SUMS, AggregateFunction.AVG)
         return decimal_sums.wide_type(wire.scale) if is_sum and pa.types.is_decimal(wire) else wire
 
     @staticmethod
@@ -97,3 +116,44 @@ class Accumulator:
 def ones(count: int) -> Array:
     """A BIGINT column of ones: the hidden row count of raw rows."""
     return pa.array(np.ones(count, dtype=np.int64))
+
+
+def variance(call: AggregateCall, sums: Doubles, squares: Doubles, counts: npt.NDArray[np.int64]) -> Array:
+    """STDDEV_* and VAR_* from the sum, the sum of squares and the count of values; NULL over nothing, and for the
+    SAMP functions over one value. As in Flink, where the function is rewritten to such sums in the result's type,
+    each division of integers truncates and each of decimals rounds to the result's scale."""
+    function = call.function
+    is_sample = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
+    divisors = counts - 1 if is_sample else counts
+    undefined = divisors <= 0
+    with np.errstate(all="ignore"):
+        means = sums * sums / np.where(undefined, 1, counts)
+        spread = squares - _stepwise(means, call.type)
+        # Rounding may leave a variance just below zero.
+        values = _stepwise(np.maximum(spread, 0.0) / np.where(undefined, 1, divisors), call.type)
+        if function in (AggregateFunction.STDDEV_POP, AggregateFunction.STDDEV_SAMP):
+            values = np.sqrt(values)
+    return from_doubles(values, undefined, to_arrow(call.type))
+
+
+def _stepwise(quotients: Doubles, kind: DataType) -> Doubles:
+    """A quotient as Flink's division in the type `kind` leaves it."""
+    if kind.is_integer:
+        return np.trunc(quotients)
+    if kind.root is TypeRoot.DECIMAL:
+        scale = 10.0 ** (kind.scale or 0)
+        return np.floor(quotients * scale + 0.5) / scale
+    return quotients
+
+
+def from_doubles(values: Doubles, nulls: npt.NDArray[np.bool_], kind: Any) -> Array:
+    """Doubles as a column of the numeric type `kind`: integers truncated, decimals rounded HALF_UP and NULL where they
+    have too many digits, NaN or are infinite."""
+    mask = nulls if nulls.any() else None
+    if pa.types.is_integer(kind):
+        return pa.array(np.nan_to_num(values), mask=mask).cast(kind, safe=False)
+    if not pa.types.is_decimal(kind):
+        return pa.array(values, mask=mask).cast(kind)
+    limit = 10.0 ** (kind.precision - kind.scale)
+    fits = np.isfinite(values) & (np.abs(values) < limit)
+    return pa.array(np.where(fits, values, 0.0), mask=nulls | ~fits).cast(kind)
