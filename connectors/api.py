@@ -283,8 +283,8 @@ class Messages(msgspec.Struct, frozen=True):
 
 class Decoded(msgspec.Struct, frozen=True):
     """Rows of a run of messages. `kept` maps row to message index (None: row i is message i; not decreasing: one
-    message of a changelog format may be two rows); `skipped` counts the messages left out because the format ignores parse
-    errors. `row_kinds` as in SplitBatch."""
+    message of a changelog format may be two rows); `skipped` counts the messages left out because the format ignores
+    parse errors. `row_kinds` as in SplitBatch."""
 
     batch: pa.RecordBatch
     kept: Int64Array | None = None

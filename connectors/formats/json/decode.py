@@ -158,11 +158,11 @@ class JsonDecoder:
                 kept.append(index)
             except MalformedError as problem:
                 if not self._options.ignore_parse_errors:
-                    raise _record_error(messages, index, str(problem)) from problem
+                    raise undecodable(messages, index, str(problem), self._options) from problem
                 rows.skipped += 1
             except FieldError as problem:
                 reason = f"field '{_path(problem.path)}': {problem.reason}"
-                raise _record_error(messages, index, reason) from problem
+                raise undecodable(messages, index, reason, self._options) from problem
         if not found:
             return
         arrays = [pa.array(values, t) for values, t in zip(zip(*found, strict=True), self._schema.types, strict=True)]
@@ -172,11 +172,12 @@ class JsonDecoder:
         rows.kept.append(np.array(kept, np.int64))
 
 
-def _record_error(messages: Messages, index: int, reason: str) -> RecordError:
+def undecodable(messages: Messages, index: int, reason: str, options: JsonOptions) -> RecordError:
     where, text = messages.describe(index), shown(messages.value(index))
     return RecordError(
         f"cannot decode JSON at {where}: {reason}; the record begins: {text}",
-        hint="'json.ignore-parse-errors' = 'true' makes a bad field NULL, and skips and counts an unreadable record.",
+        hint=f"'{options.prefix}ignore-parse-errors' = 'true' makes a bad field NULL, and skips and counts an "
+        "unreadable record.",
     )
 
 

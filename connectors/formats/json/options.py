@@ -26,7 +26,8 @@ MAP_NULL_KEY_MODES = ("FAIL", "DROP", "LITERAL")
 
 
 class JsonOptions(msgspec.Struct, frozen=True):
-    """Typed options. `iso_timestamps`: the standard is ISO-8601 rather than SQL.
+    """Typed options. `iso_timestamps`: the standard is ISO-8601 rather than SQL. `prefix` is what option names begin
+    with in the WITH clause: that of `json`, or of a format around JSON.
 
     `map-null-key.mode` and `map-null-key.literal` are checked but need no place here: an Arrow map cannot hold a NULL
     key, so building such a MAP is refused before it could be encoded.
@@ -37,22 +38,14 @@ class JsonOptions(msgspec.Struct, frozen=True):
     iso_timestamps: bool = False
     decimal_as_plain_number: bool = False
     ignore_null_fields: bool = False
+    prefix: str = "json."
 
 
 def parse_options(options: Mapping[str, str]) -> JsonOptions:
     """Options without the `json.` prefix, typed. Raises OptionError naming the option with its prefix."""
-    for name in options:
-        if name not in OPTION_NAMES:
-            near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
-            hint = f"Did you mean 'json.{near[0]}'?" if near else ""
-            raise OptionError(f"the json format has no option 'json.{name}'", option=f"json.{name}", hint=hint)
-    _choice(options, "map-null-key.mode", MAP_NULL_KEY_MODES)
-    parsed = JsonOptions(
-        fail_on_missing_field=_boolean(options, "fail-on-missing-field"),
-        ignore_parse_errors=_boolean(options, "ignore-parse-errors"),
-        iso_timestamps=_choice(options, "timestamp-format.standard", TIMESTAMP_STANDARDS) == "ISO-8601",
-        decimal_as_plain_number=_boolean(options, "encode.decimal-as-plain-number"),
-        ignore_null_fields=_boolean(options, "encode.ignore-null-fields"),
+    reader = OptionReader("json", options, OPTION_NAMES)
+    parsed = msgspec.structs.replace(
+        reader.json_options(), fail_on_missing_field=reader.boolean("fail-on-missing-field")
     )
     if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
         raise OptionError(
@@ -62,17 +55,42 @@ def parse_options(options: Mapping[str, str]) -> JsonOptions:
     return parsed
 
 
-def _boolean(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "false").strip().lower()
-    if text not in ("true", "false"):
-        raise OptionError(f"json.{name} must be true or false, not '{options[name]}'", option=f"json.{name}")
-    return text == "true"
+class OptionReader:
+    """The options of a format that writes JSON, without the format's prefix; errors name them with it."""
 
+    def __init__(self, format_name: str, options: Mapping[str, str], known: frozenset[str]) -> None:
+        self._prefix = format_name + "."
+        self._options = options
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                option = self._prefix + name
+                hint = f"Did you mean '{self._prefix}{near[0]}'?" if near else ""
+                raise OptionError(f"the {format_name} format has no option '{option}'", option=option, hint=hint)
 
-def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    text = options.get(name, choices[0]).strip().upper()
-    if text not in choices:
-        raise OptionError(
-            f"json.{name} must be one of {', '.join(choices)}, not '{options[name]}'", option=f"json.{name}"
+    def json_options(self) -> JsonOptions:
+        """What every such format has. Raises OptionError."""
+        self.choice("map-null-key.mode", MAP_NULL_KEY_MODES)
+        return JsonOptions(
+            ignore_parse_errors=self.boolean("ignore-parse-errors"),
+            iso_timestamps=self.choice("timestamp-format.standard", TIMESTAMP_STANDARDS) == "ISO-8601",
+            decimal_as_plain_number=self.boolean("encode.decimal-as-plain-number"),
+            ignore_null_fields=self.boolean("encode.ignore-null-fields"),
+            prefix=self._prefix,
         )
-    return text
+
+    def boolean(self, name: str) -> bool:
+        text = self._options.get(name, "false").strip().lower()
+        if text not in ("true", "false"):
+            option = self._prefix + name
+            raise OptionError(f"{option} must be true or false, not '{self._options[name]}'", option=option)
+        return text == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        text = self._options.get(name, choices[0]).strip().upper()
+        if text not in choices:
+            option = self._prefix + name
+            raise OptionError(
+                f"{option} must be one of {', '.join(choices)}, not '{self._options[name]}'", option=option
+            )
+        return text
