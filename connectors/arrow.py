@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from planner.ir.types import DataType, TypeRoot, to_arrow
+
 pc: Any = pyarrow.compute
 Array: TypeAlias = Any
 
@@ -59,3 +61,14 @@ def concat_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Recor
     if table.num_rows:
         return table.to_batches()[0]
     return pa.RecordBatch.from_arrays([pa.array([], t) for t in schema.types], schema=schema)
+
+
+def declared(values: Array, wanted: DataType, local_time_zone: str) -> Array:
+    """Metadata values in the type their column was declared with; an instant as TIMESTAMP is local time."""
+    target = to_arrow(wanted)
+    if values.type == target:
+        return values
+    if pa.types.is_timestamp(values.type) and wanted.root is TypeRoot.TIMESTAMP:
+        zoned = values.cast(pa.timestamp("ms", local_time_zone))
+        return pc.local_timestamp(zoned).cast(target)
+    return values.cast(target)

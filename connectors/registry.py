@@ -18,7 +18,11 @@ _CONNECTORS = {
     "print": "connectors.print",
     "blackhole": "connectors.blackhole",
 }
-_FORMATS = {"json": "connectors.formats.json", "raw": "connectors.formats.raw"}
+_FORMATS = {
+    "json": "connectors.formats.json",
+    "debezium-json": "connectors.formats.debezium_json",
+    "raw": "connectors.formats.raw",
+}
 
 
 def connector_names() -> tuple[str, ...]:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from connectors.api import Int64Array, MetadataField
+from connectors.arrow import declared
 from connectors.errors import OptionError
-from planner.ir.types import DataType, TypeRoot, to_arrow
 
 if TYPE_CHECKING:
     Array = pa.Array[Any]
@@ -46,15 +45,5 @@ def metadata_array(
             values = pa.array(entries, pa.map_(pa.string(), pa.binary()))
         case key:
             raise OptionError(f"kafka has no metadata '{key}'")
-    return _declared(values, field.type, local_time_zone)
-
-
-def _declared(values: Array, declared: DataType, local_time_zone: str) -> Array:
-    target = to_arrow(declared)
-    if values.type == target:
-        return values
-    if pa.types.is_timestamp(values.type) and declared.root is TypeRoot.TIMESTAMP:
-        zoned = values.cast(pa.timestamp("ms", local_time_zone))
-        local: Array = pc.local_timestamp(zoned)  # type: ignore[call-overload]
-        return local.cast(target)
-    return values.cast(target)
+    found: Array = declared(values, field.type, local_time_zone)
+    return found

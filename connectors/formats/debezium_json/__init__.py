@@ -1,0 +1,1 @@
+"""The `debezium-json` format: Debezium's change events, one JSON object per message."""
