@@ -53,6 +53,24 @@ def reduce_groups(keys: Sequence[Array], values: Sequence[tuple[Array, Reduction
     return out_keys, [_finish(grouped, plan, column.type, r) for plan, (column, r) in zip(plans, values, strict=True)]
 
 
+def group_ids(keys: Sequence[Array]) -> npt.NDArray[np.int64]:
+    """A number per row, equal for rows with equal keys; 0, 1, … in the order in which keys first occur. `keys` has at
+    least one column."""
+    ids = _codes(_plain_key(keys[0]))
+    for column in keys[1:]:
+        codes = _codes(_plain_key(column))
+        pairs = ids * (int(codes.max(initial=0)) + 1) + codes
+        ids = _codes(pa.array(pairs))
+    return ids
+
+
+def _codes(column: Array) -> npt.NDArray[np.int64]:
+    codes: npt.NDArray[np.int64] = (
+        column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    )
+    return codes
+
+
 class _Table:
     """The Arrow table under construction and the aggregations asked of it."""
 

@@ -1,4 +1,4 @@
-"""Global phase of a window aggregate (or its only phase): merges partials by key and window, fires complete windows."""
+"""Global phase of a window aggregate (or its only phase): merges partials by key and slice, fires complete windows."""
 
 from __future__ import annotations
 
@@ -10,44 +10,51 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from planner.ir.operators import GlobalWindowAggregate, WindowProperty
-from planner.ir.types import arrow_schema, to_arrow
+from planner.ir.types import arrow_schema
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import MIN_WATERMARK_MS, Batch
 from runtime.key_groups import hash_columns, key_group
-from runtime.operators.accumulators import Accumulator
-from runtime.operators.grouping import Reduction, reduce_groups
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
 from runtime.operators.window_aggregate_local import RowAggregator
+from runtime.operators.window_aggregation import WindowAggregation
 from runtime.operators.window_clock import WindowClock
 from runtime.state.memory import MemoryStateBackend, concat_blocks
-from runtime.state.protocol import KEY_GROUP_FIELD, KeyedStateBackend, WindowState
+from runtime.state.protocol import KeyedStateBackend, Reduce, WindowState
 
 Array = Any
+Fired = tuple[int, pa.RecordBatch]
+"""A window end, and the results of its keys."""
 
-STATE_NAME = "window-partials"
+PARTIALS = "window-partials"
+VALUES = "window-values"
+FIRED = "window-results"
+"""Names of the states: partials by slice, values by slice, results of a fired window that are not all put out."""
 LATE_RECORDS = "numLateRecordsDropped"
 
 
 class GlobalWindowAggregateOperator:
-    """Each key group has an event-time clock: the highest watermark it has seen. A partial is late when its window has
-    fired by that clock; then it is dropped and its rows are counted. Clocks and count are state, so a window that fired
-    before a restore neither fires again nor takes rows."""
+    """Each key group has a clock: the highest watermark it has seen, or in processing time the last time of firing. A
+    partial is late when the last window of its slice has fired by that clock; then it is dropped and its rows are
+    counted. Before that it counts in the windows that have not fired. Clocks and count are state, so a window
+    that fired before a restore neither fires again nor takes rows."""
 
     def __init__(self, node: GlobalWindowAggregate, context: OperatorContext) -> None:
         self._node = node
         self._context = context
         self._clock = WindowClock(node.window, node.name)
-        self._accumulators = [Accumulator(call) for call in node.aggregates]
-        self._rows = None
-        if not node.from_partials:
-            self._rows = RowAggregator(node.keys, node.aggregates, node.window, self._clock)
+        self._groups_owned = slice(context.key_groups.first, context.key_groups.last + 1)
+        self._aggregation = WindowAggregation(node)
+        mergeable = self._aggregation.mergeable
+        self._rows = None if node.from_partials else RowAggregator(node.keys, mergeable, self._clock)
         self._key_count = len(node.key_types)
         self._output = arrow_schema(node.output.types)
-        self._state_schema = self._make_state_schema()
         self._backend: KeyedStateBackend = MemoryStateBackend(node.uid, context)
-        self._state: WindowState
+        self._partials: WindowState
+        self._values: list[WindowState]
+        self._fired: WindowState
         self._clocks = np.full(context.max_parallelism, MIN_WATERMARK_MS, dtype=np.int64)
         self._late_rows = 0
+        self._next_seq = 0
 
     @property
     def uid(self) -> str:
@@ -55,31 +62,57 @@ class GlobalWindowAggregateOperator:
 
     def open(self) -> None:
         """Restore owned key groups, their clocks and the count of late rows. Raises SegmentError."""
-        self._state = self._backend.window_state(STATE_NAME, self._state_schema, self._reduce)
+        aggregation = self._aggregation
+        self._partials = self._backend.window_state(PARTIALS, aggregation.schema, aggregation.reduce)
+        self._values = [
+            self._backend.window_state(f"{VALUES}-{i}", values.schema, values.reduce)
+            for i, values in enumerate(aggregation.values)
+        ]
+        schema = aggregation.result_schema
+        self._fired = self._backend.window_state(FIRED, schema, lambda blocks: concat_blocks(blocks, schema))
         restore = self._context.restore
         if restore is not None:
             self._late_rows = restore.counters.get(LATE_RECORDS, 0)
             for group, clock_ms in restore.clocks.items():
                 self._clocks[group] = clock_ms
+        for values, state in zip(aggregation.values, self._values, strict=True):
+            for end in state.ends() if values.is_ordered else ():
+                self._next_seq = max(self._next_seq, values.seq_after(state.merge(end)))
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError, NullRowtimeError."""
-        if batch.row_count:
-            partials: list[Array] = list(batch.data.columns)
-            if self._rows is not None:
-                partials = self._rows.reduce(self._rows.single_rows(batch.data))
-            self._accept(partials)
+        if batch.row_count == 0:
+            return
+        if self._rows is None:
+            self._accept(batch.data.columns)
+        else:
+            partials = self._rows.single_rows(batch.data, self._now_ms())
+            self._accept_values(batch.data, partials[self._key_count])
+            self._accept(self._rows.reduce(partials))
         yield from ()
 
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         """Fires what is due, windows in order of their end, key group by key group, in pieces of at most
         OUTPUT_ROWS_MAX rows. Between two pieces the state holds exactly what has not been emitted."""
-        np.maximum(self._clocks, watermark_ms, out=self._clocks)
-        for end in self._state.ends():
-            if self._clock.fire_instant(end) <= watermark_ms:
-                yield from self._fire(end)
+        if not self._clock.is_processing_time:
+            yield from self._fire_due(watermark_ms)
+
+    def timer_ms(self) -> int | None:
+        """A window of processing time fires when its last millisecond is over."""
+        if not self._clock.is_processing_time:
+            return None
+        due = self._fired.ends()[:1] or self._partials.ends()[:1]
+        if not due:
+            return None
+        if self._clock.shares_slices and not self._fired.ends():
+            due = [self._clock.first_unfired(due[0], int(self._clocks[self._groups_owned].min()))]
+        return self._clock.fire_instant(due[0]) + 1
+
+    def on_timer(self, now_ms: int) -> Iterator[Batch]:
+        yield from self._fire_due(now_ms - 1)
 
     def end(self, drain: bool) -> Iterator[Batch]:
+        """Windows of processing time that are still open are not fired, as in Flink."""
         yield from ()
 
     def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
@@ -99,29 +132,58 @@ class GlobalWindowAggregateOperator:
     def close(self) -> None:
         self._backend.close()
 
-    def _make_state_schema(self) -> pa.Schema:
-        """Blocks of state: key group, keys, accumulators in their state types."""
-        kinds: list[Any] = [to_arrow(t) for t in self._node.key_types]
-        kinds += [kind for accumulator in self._accumulators for kind in accumulator.state_types]
-        return pa.schema([KEY_GROUP_FIELD, *(pa.field(f"c{i}", kind) for i, kind in enumerate(kinds))])
+    def _now_ms(self) -> int:
+        """The time of rows of processing time: the wall clock, but never back into what has fired."""
+        if not self._clock.is_processing_time:
+            return 0
+        return max(self._context.wall_clock_ms(), int(self._clocks[self._groups_owned].max()) + 1)
 
-    def _accept(self, partials: list[Array]) -> None:
-        """Drop late partials, append the rest to their windows."""
+    def _accept(self, partials: Sequence[Array]) -> None:
+        """Drop late partials, append the rest to their slices."""
         keys = partials[: self._key_count]
         ends: npt.NDArray[np.int64] = partials[self._key_count].to_numpy()
         groups = self._key_groups(keys, len(ends))
+        late = self._late(ends, groups)
         kept: npt.NDArray[np.intp] | None = None
-        if self._clock.fire_instant(int(ends.min())) <= int(self._clocks.max()):
-            late = self._clock.fire_instants(ends) <= self._clocks[groups]
-            if late.any():
-                self._late_rows += int(partials[self._key_count + 1].to_numpy()[late].sum())
-                kept = np.flatnonzero(~late)
-                if not len(kept):
-                    return
-        block = self._block(groups, keys, partials[self._key_count + 2 :])
+        if late is not None:
+            self._late_rows += int(partials[self._key_count + 1].to_numpy()[late].sum())
+            kept = np.flatnonzero(~late)
+        block = self._aggregation.block(groups, keys, partials[self._key_count + 2 :])
+        self._append(self._partials, block, ends, kept)
+
+    def _accept_values(self, rows: pa.RecordBatch, ends: Array) -> None:
+        """The values of rows that are not late, to their slices."""
+        for values, state in zip(self._aggregation.values, self._values, strict=True):
+            columns = values.columns(rows, ends, self._next_seq)
+            own_ends: npt.NDArray[np.int64] = columns.pop(self._key_count).to_numpy()
+            if len(own_ends):
+                groups = self._key_groups(columns[: self._key_count], len(own_ends))
+                late = self._late(own_ends, groups)
+                block = pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=values.schema)
+                self._append(state, block, own_ends, None if late is None else np.flatnonzero(~late))
+        self._next_seq += rows.num_rows
+
+    def _append(
+        self,
+        state: WindowState,
+        block: pa.RecordBatch,
+        ends: npt.NDArray[np.int64],
+        kept: npt.NDArray[np.intp] | None,
+    ) -> None:
+        if kept is not None and not len(kept):
+            return
         for end, rows in _rows_by_end(ends, kept):
             # `take` copies: the state never holds on to the memory of an input batch.
-            self._state.append(end, block.take(rows))
+            state.append(end, block.take(rows))
+
+    def _late(self, ends: npt.NDArray[np.int64], groups: npt.NDArray[np.int16]) -> npt.NDArray[np.bool_] | None:
+        """Rows whose last window has fired; None when there are none. In processing time no row is late."""
+        clock = self._clock
+        earliest = clock.fire_instant(clock.last_end(int(ends.min())))
+        if clock.is_processing_time or earliest > int(self._clocks.max()):
+            return None
+        late: npt.NDArray[np.bool_] = clock.fire_instants(clock.last_ends(ends)) <= self._clocks[groups]
+        return late if late.any() else None
 
     def _key_groups(self, keys: Sequence[Array], row_count: int) -> npt.NDArray[np.int16]:
         if not keys:
@@ -129,55 +191,103 @@ class GlobalWindowAggregateOperator:
             return np.zeros(row_count, dtype=np.int16)
         return key_group(hash_columns(keys), self._context.max_parallelism)
 
-    def _block(
-        self, groups: npt.NDArray[np.int16], keys: Sequence[Array], accumulator_columns: Sequence[Array]
-    ) -> pa.RecordBatch:
-        columns: list[Array] = [pa.array(groups), *keys]
-        position = 0
-        for accumulator in self._accumulators:
-            width = len(accumulator.state_types)
-            columns += accumulator.to_state(accumulator_columns[position : position + width])
-            position += width
-        return pa.RecordBatch.from_arrays(columns, schema=self._state_schema)
-
-    def _reduce(self, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Blocks of one window as one, a row per key."""
-        rows = concat_blocks(blocks, self._state_schema)
-        groups, keys = rows.column(0), rows.columns[1 : 1 + self._key_count]
-        reductions = [r for accumulator in self._accumulators for r in accumulator.reductions]
-        values = list(zip(rows.columns[1 + self._key_count :], reductions, strict=True))
-        if keys:
-            # The key group follows from the key: its minimum is its value.
-            merged_keys, merged = reduce_groups(keys, [(groups, Reduction.MIN), *values])
-            columns = [merged[0], *merged_keys, *merged[1:]]
+    def _fire_due(self, instant_ms: int) -> Iterator[Batch]:
+        """Every window whose fire instant is reached, the rest of an earlier firing first."""
+        for end in self._fired.ends():
+            yield from self._put_out(end, self._fired.merge(end))
+        if self._clock.shares_slices:
+            windows = self._fire_shared(instant_ms)
         else:
-            merged_keys, merged = reduce_groups([groups], values)
-            columns = [*merged_keys, *merged]
-        return pa.RecordBatch.from_arrays(columns, schema=self._state_schema)
+            np.maximum(self._clocks, instant_ms, out=self._clocks)
+            windows = self._fire_single(instant_ms)
+        for end, results in windows:
+            if results.num_rows > OUTPUT_ROWS_MAX:
+                self._fired.append(end, results)
+            yield from self._put_out(end, results)
+        np.maximum(self._clocks, instant_ms, out=self._clocks)
 
-    def _fire(self, end: int) -> Iterator[Batch]:
-        merged = self._state.merge(end)
-        for first in range(0, merged.num_rows, OUTPUT_ROWS_MAX):
-            piece = self._result(end, merged.slice(first, OUTPUT_ROWS_MAX))
+    def _fire_single(self, instant_ms: int) -> Iterator[Fired]:
+        """Windows of one slice, which goes with them."""
+        for end in self._partials.ends():
+            if self._clock.fire_instant(end) <= instant_ms:
+                partials = self._partials.merge(end)
+                values = [state.merge(end) if end in state.ends() else None for state in self._values]
+                for state in (self._partials, *self._values):
+                    state.keep_rest(end, None)
+                yield end, self._aggregation.results(partials, values)
+
+    def _fire_shared(self, instant_ms: int) -> Iterator[Fired]:
+        """Windows made of slices, which stay until the last window they belong to. After a restore at another
+        parallelism a window may have fired for some key groups and not for others."""
+        clocks, clock = self._clocks[self._groups_owned], self._clock
+        ends = self._partials.ends()
+        end = clock.first_unfired(ends[0], int(clocks.min())) if ends else 0
+        while ends and clock.fire_instant(end) <= instant_ms:
+            if ends[0] > end:
+                end = ends[0]
+                continue
+            fire_instant = clock.fire_instant(end)
+            partials = self._merged(self._partials, self._aggregation.reduce, end)
+            values = [
+                self._merged(state, values.reduce, end)
+                for state, values in zip(self._values, self._aggregation.values, strict=True)
+            ]
+            self._drop_slices(end)
+            if partials is not None:
+                results = self._aggregation.results(partials, values)
+                if int(clocks.max()) >= fire_instant:
+                    due = self._clocks[results.column(0).to_numpy()] < fire_instant
+                    results = results.filter(pa.array(due))
+                np.maximum(self._clocks, fire_instant, out=self._clocks)
+                yield end, results
+            end += clock.slice_ms
+            ends = self._partials.ends()
+
+    def _merged(self, state: WindowState, reduce: Reduce, end: int) -> pa.RecordBatch | None:
+        """The rows of all slices of a window, one per key; None when there are none. Where every window holds the one
+        before it, they become one slice."""
+        start = self._clock.start(end)
+        slices = [slice_end for slice_end in state.ends() if start < slice_end <= end]
+        if not slices:
+            return None
+        merged = [state.merge(slice_end) for slice_end in slices]
+        if len(merged) == 1:
+            return merged[0]
+        # As each slice is: by key group.
+        rows = reduce(merged)
+        rows = rows.take(np.argsort(rows.column(0).to_numpy(), kind="stable"))
+        if self._clock.keeps_merged and end < self._clock.last_end(end):
+            for slice_end in slices:
+                state.keep_rest(slice_end, None)
+            state.append(end, rows)
+        return rows
+
+    def _drop_slices(self, end: int) -> None:
+        """The slices that no window after the one that ends at `end` needs."""
+        for state in (self._partials, *self._values):
+            for slice_end in state.ends():
+                if self._clock.last_end(slice_end) > end:
+                    break
+                state.keep_rest(slice_end, None)
+
+    def _put_out(self, end: int, results: pa.RecordBatch) -> Iterator[Batch]:
+        """Results in pieces; what is left stays in the state."""
+        for first in range(0, results.num_rows, OUTPUT_ROWS_MAX):
+            piece = self._finished(end, results.slice(first, OUTPUT_ROWS_MAX))
             next_row = first + OUTPUT_ROWS_MAX
-            self._state.keep_rest(end, merged.slice(next_row) if next_row < merged.num_rows else None)
+            if results.num_rows > OUTPUT_ROWS_MAX:
+                self._fired.keep_rest(end, results.slice(next_row) if next_row < results.num_rows else None)
             yield Batch(piece)
-        self._clock.forget(end)
 
-    def _result(self, end: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _finished(self, end: int, results: pa.RecordBatch) -> pa.RecordBatch:
         """Output rows: keys, aggregates, window properties."""
-        columns: list[Array] = list(rows.columns[1 : 1 + self._key_count])
-        position = 1 + self._key_count
-        for accumulator in self._accumulators:
-            width = len(accumulator.state_types)
-            columns.append(accumulator.result(rows.columns[position : position + width]))
-            position += width
+        columns: list[Array] = list(results.columns[1:])
         for name in self._node.properties:
             kind = self._output.field(len(columns)).type
             value = pa.scalar(self._property_ms(name, end), pa.int64()).cast(pa.timestamp("ms")).cast(kind)
-            columns.append(pa.repeat(cast(Any, value), rows.num_rows))
+            columns.append(pa.repeat(cast(Any, value), results.num_rows))
         if not columns:
-            return pa.RecordBatch.from_struct_array(cast(Any, pa.array([{}] * rows.num_rows, pa.struct([]))))
+            return pa.RecordBatch.from_struct_array(cast(Any, pa.array([{}] * results.num_rows, pa.struct([]))))
         return pa.RecordBatch.from_arrays(columns, schema=self._output)
 
     def _property_ms(self, name: WindowProperty, end: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from planner.ir.operators import AggregateCall, LocalWindowAggregate, TumbleWindow
+from planner.ir.operators import AggregateCall, LocalWindowAggregate
 from planner.ir.types import arrow_schema
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import MIN_WATERMARK_MS, Batch
@@ -22,13 +22,10 @@ Array = Any
 
 
 class RowAggregator:
-    """Raw rows to partials. The columns of partials: keys, window end (BIGINT), row count (BIGINT), accumulators."""
+    """Raw rows to partials. The columns of partials: keys, slice end (BIGINT), row count (BIGINT), accumulators."""
 
-    def __init__(
-        self, keys: Sequence[int], aggregates: Sequence[AggregateCall], window: TumbleWindow, clock: WindowClock
-    ) -> None:
+    def __init__(self, keys: Sequence[int], aggregates: Sequence[AggregateCall], clock: WindowClock) -> None:
         self._keys = tuple(keys)
-        self._time_index = window.time_index
         self._clock = clock
         self._accumulators = [Accumulator(call) for call in aggregates]
         sums = (Reduction.SUM,)
@@ -36,48 +33,49 @@ class RowAggregator:
 
     @property
     def end_column(self) -> int:
-        """Position of the window end among the columns of partials."""
+        """Position of the slice end among the columns of partials."""
         return len(self._keys)
 
-    def single_rows(self, rows: pa.RecordBatch) -> list[Array]:
-        """One partial per row. Raises NullRowtimeError."""
+    def single_rows(self, rows: pa.RecordBatch, now_ms: int = 0) -> list[Array]:
+        """One partial per row; `now_ms` is the time of rows of processing time. Raises NullRowtimeError."""
         count = ones(rows.num_rows)
         columns: list[Array] = [rows.column(i) for i in self._keys]
-        columns.append(pa.array(self._clock.ends(rows.column(self._time_index))))
+        columns.append(pa.array(self._clock.slice_ends(rows, now_ms)))
         columns.append(count)
         for accumulator in self._accumulators:
             columns += accumulator.from_rows(rows, count)
         return columns
 
     def reduce(self, partials: list[Array]) -> list[Array]:
-        """Partials with one row per key and window. Where a sum of decimals does not fit its
+        """Partials with one row per key and slice. Where a sum of decimals does not fit its
         column the partials come back as they are: only the global phase has room to add them."""
         row_count = len(partials[self.end_column])
         if row_count <= 1:
             return partials
         ends = partials[self.end_column].to_numpy()
-        one_window = len(self._keys) > 0 and ends.min() == ends.max()
-        # Most batches fall into one window: then the end need not be compared.
-        keys = partials[: self.end_column + (not one_window)]
+        one_slice = len(self._keys) > 0 and ends.min() == ends.max()
+        # Most batches fall into one slice: then the end need not be compared.
+        keys = partials[: self.end_column + (not one_slice)]
         values = partials[self.end_column + 1 :]
         try:
             reduced_keys, reduced = reduce_groups(keys, list(zip(values, self._reductions, strict=True)))
         except SumOverflowError:
             return partials
-        if one_window:
+        if one_slice:
             reduced_keys.append(partials[self.end_column].slice(0, len(reduced[0])))
         return reduced_keys + reduced
 
 
 class LocalWindowAggregateOperator:
-    """A row whose window has fired by the watermark this producer last sent passes as a partial of its own, so that
-    the global phase counts, and may keep, each late row."""
+    """A row whose last window has fired by the watermark this producer last sent passes as a partial of its own, so
+    that the global phase counts, and may keep, each late row. Rows of one slice share their last window: where only
+    earlier windows of a slice have fired, its rows are aggregated as ever."""
 
     def __init__(self, node: LocalWindowAggregate) -> None:
         self._node = node
         self._schema = arrow_schema(node.output.types)
         self._clock = WindowClock(node.window, node.name)
-        self._aggregator = RowAggregator(node.keys, node.aggregates, node.window, self._clock)
+        self._aggregator = RowAggregator(node.keys, node.aggregates, self._clock)
         self._watermark_ms = MIN_WATERMARK_MS
 
     @property
@@ -118,10 +116,10 @@ class LocalWindowAggregateOperator:
         """Holds nothing."""
 
     def _late(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
-        """Rows whose window has fired; None when there are none."""
-        if self._watermark_ms < self._clock.fire_instant(int(ends.min())):
+        """Rows whose last window has fired; None when there are none."""
+        if self._watermark_ms < self._clock.fire_instant(self._clock.last_end(int(ends.min()))):
             return None
-        late: npt.NDArray[np.bool_] = self._clock.fire_instants(ends) <= self._watermark_ms
+        late: npt.NDArray[np.bool_] = self._clock.fire_instants(self._clock.last_ends(ends)) <= self._watermark_ms
         return late
 
     def _emit(self, columns: list[Array]) -> Iterator[Batch]:

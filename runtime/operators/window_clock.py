@@ -1,8 +1,9 @@
-"""The clock of windows: from event time to window ends, and from a window end to the instant at which it fires.
+"""The clock of windows: from time to slices and windows, and from a window end to the instant at which it fires.
 
 Windows over TIMESTAMP are aligned on the value itself. Windows over TIMESTAMP_LTZ are aligned on the local wall time
 of the session's time zone, so a local day may have 23 or 25 hours. A window end is always a number of milliseconds in
-that clock ("local ms"), while watermarks are instants. Rules follow Flink's TimeWindow and TimeWindowUtil.
+that clock ("local ms"), while watermarks are instants. Rules follow Flink's TimeWindow, TimeWindowUtil and
+SliceAssigners.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from planner.ir.operators import TumbleWindow
+from planner.ir.operators import AlignedWindow, AttachedWindow, CumulateWindow, HopWindow, TumbleWindow, Window
 from planner.ir.types import TypeRoot
 
 Milliseconds = npt.NDArray[np.int64]
 
 _DAY_MS = 86_400_000
 _EPOCH = dt.datetime(1970, 1, 1)
+_REMEMBERED_MAX = 10_000
 _FIRST_DAY = (dt.datetime(1, 1, 3) - _EPOCH).days
 _LAST_DAY = (dt.datetime(9999, 12, 29) - _EPOCH).days
 _FIXED_OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?$")
@@ -103,24 +105,78 @@ class LocalClock:
 
 
 class WindowClock:
-    """Assigns rows to the windows of a TUMBLE and says when they fire."""
+    """Assigns rows to slices, knows which windows a slice belongs to, and when a window fires.
 
-    def __init__(self, window: TumbleWindow, operator: str) -> None:
-        self._window = window
+    A *slice* is the longest stretch of time that no window cuts: the whole window of TUMBLE, one slide of HOP, one
+    step of CUMULATE. It is named by its end, as a window is. An attached window is its own only slice."""
+
+    def __init__(self, window: Window, operator: str) -> None:
+        self._attached = window if isinstance(window, AttachedWindow) else None
+        self._window: AlignedWindow = window.window if isinstance(window, AttachedWindow) else window
         self._operator = operator
-        zoned = window.time_type.root is TypeRoot.TIMESTAMP_LTZ and window.time_zone not in ("UTC", "Z", "Etc/UTC")
-        self._clock = LocalClock(window.time_zone) if zoned else None
+        time_type, time_zone = self._window.time_type, self._window.time_zone
+        zoned = time_type.root is TypeRoot.TIMESTAMP_LTZ and time_zone not in ("UTC", "Z", "Etc/UTC")
+        self._clock = LocalClock(time_zone) if zoned else None
         self._fire_instants: dict[int, int] = {}
+        self.slice_ms = _slice_ms(self._window)
+        self.is_processing_time = time_type.is_proctime if self._attached else self._window.time_index is None
+        """Rows belong to the windows of the wall clock, which fire by timers."""
+        self.shares_slices = self._attached is None and self.slice_ms < self._window.size_ms
+        """Whether a slice belongs to several windows."""
+
+    @property
+    def keeps_merged(self) -> bool:
+        """Whether each window holds all of the one before it, up to the last (CUMULATE)."""
+        return isinstance(self._window, CumulateWindow)
+
+    def slice_ends(self, rows: pa.RecordBatch, now_ms: int) -> Milliseconds:
+        """Slice end, local ms, of each row; `now_ms` is the time of rows of processing time. Raises
+        NullRowtimeError."""
+        if self._attached is not None:
+            return self._values(rows.column(self._attached.end_index))
+        if self._window.time_index is None:
+            end = self.ends_of_instants(np.array([now_ms], dtype=np.int64))
+            return np.repeat(end, rows.num_rows)
+        return self.ends(rows.column(self._window.time_index))
 
     def ends(self, times: pa.Array[Any]) -> Milliseconds:
-        """Window end, local ms, of each event time. Raises NullRowtimeError."""
-        if times.null_count:
-            raise NullRowtimeError(self._operator)
-        values: Milliseconds = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_numpy()
+        """Slice end, local ms, of each event time. Raises NullRowtimeError."""
+        return self.ends_of_instants(self._values(times))
+
+    def ends_of_instants(self, values: Milliseconds) -> Milliseconds:
+        """Slice end, local ms, of each value of the time column in ms."""
         local = values if self._clock is None else self._clock.to_local(values)
-        size = self._window.size_ms
-        ends: Milliseconds = local - (local - self._window.offset_ms) % size + size
+        ends: Milliseconds = local - (local - self._window.offset_ms) % self.slice_ms + self.slice_ms
         return ends
+
+    def last_ends(self, slice_ends: Milliseconds) -> Milliseconds:
+        """End of the last window that each slice belongs to."""
+        if not self.shares_slices:
+            return slice_ends
+        if self.keeps_merged:
+            size = self._window.size_ms
+            first: Milliseconds = slice_ends - 1 - (slice_ends - 1 - self._window.offset_ms) % size
+            return first + size
+        return slice_ends - self.slice_ms + self._window.size_ms
+
+    def last_end(self, slice_end: int) -> int:
+        """`last_ends` of one slice."""
+        if not self.shares_slices:
+            return slice_end
+        size = self._window.size_ms
+        return self.start(slice_end) + size if self.keeps_merged else slice_end - self.slice_ms + size
+
+    def first_unfired(self, first_end: int, clock_ms: int) -> int:
+        """End of the first window, at or after the one that ends at `first_end`, that has not fired by `clock_ms`."""
+        if self.fire_instant(first_end) > clock_ms:
+            return first_end
+        (end,) = self.ends_of_instants(np.array([clock_ms + 1], dtype=np.int64)).tolist()
+        # Where local time is set back, windows that ended before by their names have not fired yet.
+        while end > first_end and self.fire_instant(end - self.slice_ms) > clock_ms:
+            end -= self.slice_ms
+        while self.fire_instant(end) <= clock_ms:
+            end += self.slice_ms
+        return max(int(end), first_end)
 
     def fire_instant(self, end: int) -> int:
         """The watermark at which the window fires: its last millisecond. Where that local time occurs twice, the
@@ -129,6 +185,8 @@ class WindowClock:
             return end - 1
         instant = self._fire_instants.get(end)
         if instant is None:
+            if len(self._fire_instants) >= _REMEMBERED_MAX:
+                self._fire_instants.clear()
             instant = self._fire_instants[end] = self._clock.to_instant(end - 1, later=True)
         return instant
 
@@ -139,17 +197,48 @@ class WindowClock:
         distinct, position = np.unique(ends, return_inverse=True)
         return np.array([self.fire_instant(end) for end in distinct.tolist()], dtype=np.int64)[position]
 
-    def forget(self, end: int) -> None:
-        """The window has fired: what is remembered of it may go."""
-        self._fire_instants.pop(end, None)
-
     def start(self, end: int) -> int:
-        """`window_start`, local ms."""
-        return end - self._window.size_ms
+        """`window_start`, local ms, of the window that ends at `end`."""
+        size = self._window.size_ms
+        if self.keeps_merged:
+            return end - 1 - (end - 1 - self._window.offset_ms) % size
+        return end - size
+
+    def starts(self, ends: Milliseconds) -> Milliseconds:
+        """`start` of each end."""
+        size = self._window.size_ms
+        if self.keeps_merged:
+            starts: Milliseconds = ends - 1 - (ends - 1 - self._window.offset_ms) % size
+            return starts
+        return ends - size
 
     def window_time(self, end: int) -> int:
         """`window_time`: the window's last millisecond, as an instant when the time column is TIMESTAMP_LTZ."""
         return end - 1 if self._clock is None else self._clock.to_instant(end - 1)
+
+    def window_times(self, ends: Milliseconds) -> Milliseconds:
+        """`window_time` of each end."""
+        if self._clock is None:
+            return ends - 1
+        distinct, position = np.unique(ends, return_inverse=True)
+        return np.array([self.window_time(end) for end in distinct.tolist()], dtype=np.int64)[position]
+
+    def _values(self, times: pa.Array[Any]) -> Milliseconds:
+        """A column of TIMESTAMP or TIMESTAMP_LTZ in ms. Raises NullRowtimeError."""
+        if times.null_count:
+            raise NullRowtimeError(self._operator)
+        values: Milliseconds = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_numpy()
+        return values
+
+
+def _slice_ms(window: AlignedWindow) -> int:
+    match window:
+        case TumbleWindow():
+            return window.size_ms
+        case HopWindow():
+            return window.slide_ms
+        case CumulateWindow():
+            return window.step_ms
 
 
 def _zone(time_zone: str) -> dt.tzinfo:

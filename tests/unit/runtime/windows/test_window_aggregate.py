@@ -165,7 +165,7 @@ def test_state_does_not_hold_on_to_input_batches(tmp_path: Path) -> None:
     (piece,) = LocalWindowAggregateOperator(made.local()).process(made.rows([(f"k{i}", at(i), 1) for i in range(40)]))
     assert list(operator.process(piece)) == []
     addresses = {buffer.address for column in piece.data.columns for buffer in column.buffers() if buffer}
-    state = operator._state
+    state = operator._partials
     assert isinstance(state, MemoryWindowState)
     kept = [column for blocks in state.capture().values() for block in blocks for column in block.columns]
     assert kept
