@@ -66,9 +66,7 @@ class Library:
         self.event_destroy = declared("rd_kafka_event_destroy", None, pointer)
         # lists of partitions
         self.partitions_new = declared("rd_kafka_topic_partition_list_new", pointer, integer)
-        self.partitions_add = declared(
-            "rd_kafka_topic_partition_list_add", pointer, pointer, text, ctypes.c_int32
-        )
+        self.partitions_add = declared("rd_kafka_topic_partition_list_add", pointer, pointer, text, ctypes.c_int32)
         self.partitions_set_offset = declared(
             "rd_kafka_topic_partition_list_set_offset", integer, pointer, text, ctypes.c_int32, ctypes.c_int64
         )

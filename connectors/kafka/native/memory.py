@@ -76,9 +76,7 @@ def _fill_views(views: npt.NDArray[Any], addresses: Addresses, sizes: Int64Array
     return windows
 
 
-def _fill_short(
-    views: npt.NDArray[Any], places: Int64Array, addresses: Addresses, sizes: Int64Array
-) -> None:
+def _fill_short(views: npt.NDArray[Any], places: Int64Array, addresses: Addresses, sizes: Int64Array) -> None:
     """Texts of at most 12 bytes, read by whole aligned words that hold at least one of their bytes."""
     present = sizes > 0
     low, high = np.zeros(len(places), np.uint64), np.zeros(len(places), np.uint64)
