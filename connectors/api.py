@@ -148,7 +148,8 @@ class Committable(msgspec.Struct, frozen=True):
     """One sealed epoch of one sink subtask: the pre-commit that travels in the checkpoint.
 
     `owner` is the subtask that wrote it (its transactional id commits it, also after a rescale); `incarnation` is
-    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is."""
+    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is; `file` is its
+    name in the epoch directory (empty: it has none there), so that a savepoint can take a copy."""
 
     owner: int
     checkpoint_id: int
@@ -156,6 +157,7 @@ class Committable(msgspec.Struct, frozen=True):
     data: bytes
     record_count: int
     byte_size: int
+    file: str = ""
 
 
 class OwnerState(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from connectors import registry
 from connectors.api import (
     ReaderContext,
     SinkConnector,
@@ -15,6 +16,7 @@ from connectors.api import (
     TableDefinition,
 )
 from connectors.kafka.options import (
+    FORMAT_METADATA,
     BoundedMode,
     DeliveryGuarantee,
     SinkOptions,
@@ -58,7 +60,9 @@ class KafkaSource:
 
     @property
     def metadata_types(self) -> Mapping[str, DataType]:
-        return READABLE_METADATA
+        value = self._options.value
+        of_format = registry.format(value.name).metadata_types(value.options)
+        return {**{FORMAT_METADATA + key: t for key, t in of_format.items()}, **READABLE_METADATA}
 
     def enumerator(self) -> SplitEnumerator:
         from connectors.kafka.admin import PartitionEnumerator

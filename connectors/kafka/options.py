@@ -22,6 +22,9 @@ DISCOVERY_INTERVAL_DEFAULT_MS = 300_000
 SOFT_LIMIT_DEFAULT_BYTES = 256 << 20
 HARD_LIMIT_DEFAULT_BYTES = 4 << 30
 
+FORMAT_METADATA = "value."
+"""What keys of metadata begin with that the value's format reads, not the connector."""
+
 
 class StartupMode(StrEnum):
     EARLIEST = "earliest-offset"
@@ -90,6 +93,11 @@ class SourceOptions(msgspec.Struct, frozen=True):
     key_prefix: str
     changelog: ChangelogMode
 
+    @property
+    def upsert(self) -> bool:
+        """Whether a record updates the row of its key, and one without a value deletes it."""
+        return self.changelog is ChangelogMode.UPSERT
+
 
 class SinkOptions(msgspec.Struct, frozen=True):
     """How to write a table. `client` is librdkafka's configuration."""
@@ -107,6 +115,11 @@ class SinkOptions(msgspec.Struct, frozen=True):
     key: FormatOptions | None
     key_prefix: str
     changelog: ChangelogMode
+
+    @property
+    def upsert(self) -> bool:
+        """Whether rows are upserts by their key, and deletions records without a value."""
+        return self.changelog is ChangelogMode.UPSERT
 
 
 _COMMON = frozenset({

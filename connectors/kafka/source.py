@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,17 +22,18 @@ from connectors.api import (
     Decoder,
     Int64Array,
     Messages,
+    MetadataField,
     ReaderContext,
     SplitBatch,
     SplitState,
 )
 from connectors.arrow import rows_without_columns
-from connectors.errors import ConnectorError, ErrorDomain
+from connectors.errors import ConnectorError, ErrorDomain, RecordError
 from connectors.kafka.client import Settings, consumer, failed, kafka_error
 from connectors.kafka.metadata import metadata_array
-from connectors.kafka.options import FormatOptions, SourceOptions
+from connectors.kafka.options import FORMAT_METADATA, FormatOptions, SourceOptions
 from connectors.kafka.splits import PartitionSplit, next_offset, partition_split, position
-from planner.ir.types import Field, to_arrow
+from planner.ir.types import ChangelogMode, Field, to_arrow
 
 # Larger pieces are slower: thousands of message objects no longer fit the processor's cache.
 PIECE_MESSAGES_MAX = 1_000
@@ -40,6 +42,8 @@ RECORDS_SKIPPED = "numRecordsSkipped"
 """Counter: records the format left out because it ignores parse errors."""
 TOMBSTONES_SKIPPED = "numTombstonesSkipped"
 """Counter: records without a value."""
+
+UPDATE_AFTER_KIND, DELETE_KIND = 2, 3
 
 _FOREVER = np.iinfo(np.int64).max
 
@@ -67,13 +71,30 @@ class _Slot:
 
 class _Run(NamedTuple):
     """The messages of one poll that become rows, sorted by slot (stable): row i of the arrays and `values` is
-    `messages[order[i]]`. The messages themselves stay where they are: most columns never look at them again."""
+    `messages[order[i]]`; a value is None in an upsert table only. The messages themselves stay where they are: most
+    columns never look at them again."""
 
     messages: list[Message]
     order: npt.NDArray[np.int64]
-    values: list[bytes]
+    values: list[bytes | None]
     offsets: Int64Array
     slots: npt.NDArray[np.int64]
+
+
+class _Values(NamedTuple):
+    """Rows of a run's values (None: no column is asked for), each row's message (None: row i is message i), kinds."""
+
+    batch: pa.RecordBatch | None
+    kept: Int64Array | None
+    kinds: npt.NDArray[np.int8] | None
+
+
+class _Decoded(NamedTuple):
+    """As _Values, with all columns."""
+
+    batch: pa.RecordBatch
+    kept: Int64Array | None
+    kinds: npt.NDArray[np.int8] | None
 
 
 class PartitionReader:
@@ -129,8 +150,8 @@ class PartitionReader:
         if self._just_done:
             for number in self._just_done:
                 slot = self._slots[number]
-                rows = batches[number].batch if number in batches else self._rows.empty()
-                batches[number] = SplitBatch(slot.state.split.id, rows, done=True)
+                last = batches.get(number) or SplitBatch(slot.state.split.id, self._rows.empty())
+                batches[number] = msgspec.structs.replace(last, done=True)
             self._just_done.clear()
         return list(batches.values())
 
@@ -275,7 +296,7 @@ class PartitionReader:
                 self._slots[number].offset = self._slots[number].end
                 self._finish(int(number))
         values: list[bytes | None] = list(map(Message.value, messages))
-        null_count = values.count(None)
+        null_count = 0 if self._options.upsert else values.count(None)
         if null_count:
             nulls = np.fromiter((value is None for value in values), np.bool_, count) & wanted
             for number, amount in enumerate(np.bincount(slots[nulls], minlength=len(self._slots))):
@@ -293,7 +314,7 @@ class PartitionReader:
         if len(order) < count or (np.diff(order) < 0).any():
             values = [values[i] for i in order.tolist()]
             offsets, slots = offsets[order], slots[order]
-        return _Run(messages, order, values, offsets, slots)  # type: ignore[arg-type]
+        return _Run(messages, order, values, offsets, slots)
 
     def _slot_numbers(self, messages: list[Message]) -> npt.NDArray[np.int64]:
         """Per message its slot, -1 for a partition that is no longer read."""
@@ -312,18 +333,22 @@ class PartitionReader:
             return {}
         stamp = run.messages[-1].timestamp()[1]
         self._event_time_lag_ms = max(0.0, time.time() * 1000 - stamp)
-        batch, kept = self._rows.rows(run)
+        batch, kept, kinds = self._rows.rows(run)
+        row_kinds: Any = None if kinds is None else pa.array(kinds)
         starts = np.flatnonzero(np.diff(run.slots, prepend=-1))
         bounds = np.append(starts, count)
         row_bounds = bounds if kept is None else np.searchsorted(kept, bounds)
+        decoded_bounds = bounds if kept is None else np.searchsorted(np.unique(kept), bounds)
         batches = {}
         for i, number in enumerate(run.slots[starts]):
             slot = self._slots[number]
-            row_count = int(row_bounds[i + 1] - row_bounds[i])
-            slot.count(RECORDS_SKIPPED, int(bounds[i + 1] - bounds[i]) - row_count)
+            first, row_count = int(row_bounds[i]), int(row_bounds[i + 1] - row_bounds[i])
+            decoded = int(decoded_bounds[i + 1] - decoded_bounds[i])
+            slot.count(RECORDS_SKIPPED, int(bounds[i + 1] - bounds[i]) - decoded)
             if row_count:
-                rows = batch.slice(int(row_bounds[i]), row_count)
-                batches[int(number)] = SplitBatch(slot.state.split.id, rows)
+                rows = batch.slice(first, row_count)
+                changes = None if row_kinds is None else row_kinds.slice(first, row_count)
+                batches[int(number)] = SplitBatch(slot.state.split.id, rows, row_kinds=changes)
         return batches
 
 
@@ -352,102 +377,168 @@ class _Rows:
     """Decodes messages into the reader's columns: value columns, key columns, metadata columns."""
 
     def __init__(self, options: SourceOptions, columns: tuple[Field, ...], context: ReaderContext) -> None:
+        self._options = options
         self._context = context
         scan = context.scan_columns
+        # A column that is in both is read from the value; in an upsert table from the key, which a deletion has, too.
         in_value = set(options.value.columns)
-        # A column that is in both is read from the value.
+        if options.upsert and options.key is not None:
+            in_value -= set(options.key.columns)
         value_columns = [i for i in scan if i in in_value]
         key_columns = [i for i in scan if i not in in_value]
+        of_format = [f for f in context.metadata_columns if f.key.startswith(FORMAT_METADATA)]
         # With no value column asked for, one is decoded all the same: a malformed record must not pass unseen.
         probed = value_columns or list(options.value.columns[:1])
-        self._value = _decoder(options.value, columns, probed, "", context) if probed else None
-        self._key = (
-            _decoder(options.key, columns, key_columns, options.key_prefix, context)
-            if options.key is not None and key_columns
-            else None
-        )
+        self._value: Decoder | None = None
+        if probed or of_format or self._changes_by_format:
+            self._value = _decoder(options.value, columns, probed, "", context, _without_prefix(of_format))
+        self._key: Decoder | None = None
+        if options.key is not None and key_columns:
+            self._key = _decoder(options.key, columns, key_columns, options.key_prefix, context)
         self._place_of = {index: (True, n) for n, index in enumerate(value_columns)}
         self._place_of |= {index: (False, n) for n, index in enumerate(key_columns)}
+        self._format_metadata = {field.name: len(probed) + n for n, field in enumerate(of_format)}
         types = [to_arrow(columns[i].type) for i in scan]
         types += [to_arrow(field.type) for field in context.metadata_columns]
         self._schema = pa.schema([pa.field(f"c{i}", t) for i, t in enumerate(types)])
 
+    @property
+    def _changes_by_format(self) -> bool:
+        return self._options.changelog is ChangelogMode.RETRACT
+
     def empty(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self._schema], schema=self._schema)
 
-    def rows(self, run: _Run) -> tuple[pa.RecordBatch, Int64Array | None]:
-        """The batch, and which messages its rows are (None = all)."""
-        kept: Int64Array | None = None
-        value: pa.RecordBatch | None = None
-        if self._value is not None:
-            decoded = self._value.decode(_joined(run.values, _describer(run, run.order, "value")))
-            value, kept = decoded.batch, decoded.kept
+    def rows(self, run: _Run) -> _Decoded:
+        value, kept, kinds = self._upserts(run) if self._options.upsert else self._values(run, None)
         key: pa.RecordBatch | None = None
         if self._key is not None:
-            key, key_kept = self._key_rows(run)
-            value, key, kept = _both(value, kept, key, key_kept)
-        offsets, messages = run.offsets, self._messages(run, kept)
-        if kept is not None:
-            offsets = offsets[kept]
+            key, key_rows = self._keys(run)
+            if kept is not None:
+                key_rows = key_rows[kept]
+            if (key_rows == SKIPPED).any():
+                good = np.flatnonzero(key_rows != SKIPPED)
+                kept = good if kept is None else kept[good]
+                key_rows = key_rows[good]
+                value = None if value is None else value.take(good)
+                kinds = None if kinds is None else kinds[good]
+            key = _taken(key, key_rows)
+        count = len(run.order) if kept is None else len(kept)
+        arrays = self._columns(value, key) + self._metadata(run, kept, value)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema) if arrays else rows_without_columns(count)
+        return _Decoded(batch, kept, kinds)
+
+    def _columns(self, value: pa.RecordBatch | None, key: pa.RecordBatch | None) -> list[pa.Array[Any]]:
         arrays: list[pa.Array[Any]] = []
         for index in self._context.scan_columns:
             of_value, column = self._place_of[index]
             batch = value if of_value else key
             assert batch is not None
             arrays.append(batch.column(column))
+        return arrays
+
+    def _metadata(self, run: _Run, kept: Int64Array | None, value: pa.RecordBatch | None) -> list[pa.Array[Any]]:
+        offsets, messages = run.offsets, self._messages(run, kept)
+        if kept is not None:
+            offsets = offsets[kept]
+        arrays = []
         for field in self._context.metadata_columns:
-            arrays.append(metadata_array(field, messages, offsets, self._context.local_time_zone))
-        if not arrays:
-            return rows_without_columns(len(run.order) if kept is None else len(kept)), kept
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), kept
+            column = self._format_metadata.get(field.name)
+            if column is None:
+                arrays.append(metadata_array(field, messages, offsets, self._context.local_time_zone))
+            else:
+                assert value is not None
+                arrays.append(value.column(column))
+        return arrays
 
     def _messages(self, run: _Run, kept: Int64Array | None) -> list[Message]:
         """The rows' messages, if a metadata column needs more of them than their offsets."""
-        if all(field.key == "offset" for field in self._context.metadata_columns):
+        fields = self._context.metadata_columns
+        if all(field.key == "offset" or field.name in self._format_metadata for field in fields):
             return []
         order = run.order if kept is None else run.order[kept]
         return [run.messages[i] for i in order.tolist()]
 
-    def _key_rows(self, run: _Run) -> tuple[pa.RecordBatch, Int64Array | None]:
-        """Key columns per message; a record without a key has NULLs. Second: messages whose key was not skipped."""
+    def _values(self, run: _Run, chosen: Int64Array | None) -> _Values:
+        """Rows of the messages' values, or of those of the chosen messages; `kept` counts in all messages."""
+        if self._value is None:
+            return _Values(None, chosen, None)
+        values, order = run.values, run.order
+        if chosen is not None:
+            values, order = [run.values[i] for i in chosen.tolist()], run.order[chosen]
+        decoded = self._value.decode(_joined(values, _describer(run, order, "value")))  # type: ignore[arg-type]
+        kept = decoded.kept
+        if chosen is not None:
+            kept = chosen if kept is None else chosen[kept]
+        return _Values(decoded.batch, kept, None if decoded.row_kinds is None else decoded.row_kinds.to_numpy())
+
+    def _upserts(self, run: _Run) -> _Values:
+        """A value is an upsert, a tombstone a deletion that has its key columns only."""
+        deletes = np.fromiter((value is None for value in run.values), np.bool_, len(run.values))
+        if not deletes.any():
+            value, kept, _ = self._values(run, None)
+            return _Values(value, kept, _upsert_kinds(deletes, kept))
+        value, kept, _ = self._values(run, np.flatnonzero(~deletes))
+        if value is None:
+            return _Values(None, None, _upsert_kinds(deletes, None))
+        assert kept is not None
+        row_of = np.full(len(deletes), ABSENT, np.int64)
+        row_of[kept] = np.arange(len(kept))
+        every = np.flatnonzero(deletes | (row_of != ABSENT))
+        return _Values(_taken(value, row_of[every]), every, _upsert_kinds(deletes, every))
+
+    def _keys(self, run: _Run) -> tuple[pa.RecordBatch, Int64Array]:
+        """Rows of the keys, and per message which of them is its own: ABSENT without a key, SKIPPED when it could
+        not be decoded and the format ignores that."""
         assert self._key is not None
         keys = [run.messages[i].key() for i in run.order.tolist()]
         present = np.flatnonzero([key is not None for key in keys])
-        row_of = np.full(len(keys), -1, np.int64)
-        joined = [key for key in keys if key is not None]
-        described = _describer(run, run.order[present], "key")
-        decoded = self._key.decode(_joined(joined, described))
-        kept = present if decoded.kept is None else present[decoded.kept]
-        row_of[kept] = np.arange(len(kept))
-        batch = decoded.batch.take(pa.array(row_of, pa.int64(), mask=row_of < 0))
-        if decoded.skipped == 0:
-            return batch, None
-        skipped = np.zeros(len(keys), np.bool_)
-        skipped[np.setdiff1d(present, kept)] = True
-        return batch, np.flatnonzero(~skipped)
+        if self._options.upsert and len(present) < len(keys):
+            first = int(np.flatnonzero([key is None for key in keys])[0])
+            raise RecordError(
+                f"{_describer(run, run.order, 'value')(first)}: the record has no key",
+                hint="The key of an upsert-kafka table says which row a record updates or deletes. Read a topic "
+                "without keys with 'connector' = 'kafka'.",
+            )
+        decoded = self._key.decode(
+            _joined([k for k in keys if k is not None], _describer(run, run.order[present], "key"))
+        )
+        row_of = np.full(len(keys), ABSENT, np.int64)
+        row_of[present] = SKIPPED
+        row_of[present if decoded.kept is None else present[decoded.kept]] = np.arange(decoded.batch.num_rows)
+        return decoded.batch, row_of
 
 
-def _both(
-    value: pa.RecordBatch | None, value_kept: Int64Array | None, key: pa.RecordBatch, key_kept: Int64Array | None
-) -> tuple[pa.RecordBatch | None, pa.RecordBatch, Int64Array | None]:
-    """Leaves the rows whose value and key were both decoded. `key` has a row per message, `value` per kept value."""
-    if value_kept is None and key_kept is None:
-        return value, key, None
-    count = key.num_rows
-    value_rows = np.arange(count) if value_kept is None else value_kept
-    kept = value_rows if key_kept is None else np.intersect1d(value_rows, key_kept)
-    if value is not None and len(kept) < len(value_rows):
-        value = value.take(np.searchsorted(value_rows, kept))
-    return value, key.take(kept), kept
+ABSENT, SKIPPED = -1, -2
+
+
+def _taken(batch: pa.RecordBatch, rows: Int64Array) -> pa.RecordBatch:
+    """The rows in this order; NULLs for a negative one."""
+    if len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all()):
+        return batch
+    return batch.take(pa.array(rows, pa.int64(), mask=rows < 0))
+
+
+def _upsert_kinds(deletes: npt.NDArray[np.bool_], kept: Int64Array | None) -> npt.NDArray[np.int8]:
+    return np.where(deletes if kept is None else deletes[kept], DELETE_KIND, UPDATE_AFTER_KIND).astype(np.int8)
+
+
+def _without_prefix(fields: list[MetadataField]) -> tuple[MetadataField, ...]:
+    return tuple(MetadataField(f.name, f.key.removeprefix(FORMAT_METADATA), f.type) for f in fields)
 
 
 def _decoder(
-    form: FormatOptions, columns: tuple[Field, ...], indexes: Iterable[int], prefix: str, context: ReaderContext
+    form: FormatOptions,
+    columns: tuple[Field, ...],
+    indexes: Iterable[int],
+    prefix: str,
+    context: ReaderContext,
+    metadata: tuple[MetadataField, ...] = (),
 ) -> Decoder:
     fields = tuple(
         Field(columns[i].name.removeprefix(prefix), columns[i].type, columns[i].description) for i in indexes
     )
-    return registry.format(form.name).decoder(fields, form.options, context.local_time_zone)
+    return registry.format(form.name).decoder(fields, form.options, context.local_time_zone, metadata)
 
 
 def _joined(values: list[bytes], describe: Callable[[int], str]) -> Messages:

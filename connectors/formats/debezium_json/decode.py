@@ -74,8 +74,7 @@ class DebeziumDecoder:
         self._source_fields = [_OF_SOURCE[key] for key in _OF_SOURCE if key in keys]
         self._whole_source = "source.properties" in keys
         self._json = JsonDecoder(self._envelope(keys), options)
-        types = tuple(column.type for column in (*columns, *metadata_columns))
-        self._schema = arrow_schema(types)
+        self._schema = arrow_schema((*(c.type for c in columns), *(m.type for m in metadata_columns)))
 
     def _envelope(self, metadata_keys: set[str]) -> tuple[Field, ...]:
         # A ROW needs a field: rows of no columns are told from missing ones by one that no event has.
