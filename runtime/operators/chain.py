@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, substitute
 from runtime.elements import Batch
 from runtime.operators.expressions.compiler import is_deterministic
-from runtime.operators.protocol import FinishSnapshot, Operator
+from runtime.operators.protocol import FinishSnapshot, HoldingOperator, Operator, TimedOperator
 
 
 class OperatorChain:
@@ -24,6 +24,8 @@ class OperatorChain:
         self.operators = tuple(operators)
         self._emit = emit
         self._yield_point = yield_point
+        self._timed = [(i, o) for i, o in enumerate(self.operators) if isinstance(o, TimedOperator)]
+        self._holding = {i: o for i, o in enumerate(self.operators) if isinstance(o, HoldingOperator)}
 
     def open(self) -> None:
         # From the end: consumers are ready before their producers.
@@ -37,16 +39,33 @@ class OperatorChain:
     def advance(self, watermark_ms: int) -> None:
         """Event time for each operator in turn: what one fires reaches the next before its own time moves."""
         for index, operator in enumerate(self.operators):
-            for piece in operator.advance(watermark_ms):
-                self._pass_on(index + 1, piece)
-                self._yield_point()
+            self._flush(index)
+            self._pass_all(index + 1, operator.advance(watermark_ms))
 
     def end(self, drain: bool) -> None:
         """No input will follow."""
         for index, operator in enumerate(self.operators):
-            for piece in operator.end(drain):
-                self._pass_on(index + 1, piece)
-                self._yield_point()
+            self._flush(index)
+            self._pass_all(index + 1, operator.end(drain))
+
+    def flush(self) -> None:
+        """Nothing is held back any more; before a snapshot."""
+        for index in self._holding:
+            self._flush(index)
+
+    def timer_ms(self) -> int | None:
+        """Wall-clock ms of the earliest processing-time timer."""
+        if not self._timed:
+            return None
+        timers = [timer for _, operator in self._timed if (timer := operator.timer_ms()) is not None]
+        return min(timers, default=None)
+
+    def on_timers(self, now_ms: int) -> None:
+        """Timers up to `now_ms` fire, operator by operator."""
+        for index, operator in self._timed:
+            timer = operator.timer_ms()
+            if timer is not None and timer <= now_ms:
+                self._pass_all(index + 1, operator.on_timer(now_ms))
 
     def snapshot(self, checkpoint_id: int) -> list[FinishSnapshot]:
         return [operator.snapshot(checkpoint_id) for operator in self.operators]
@@ -65,13 +84,21 @@ class OperatorChain:
         if errors:
             raise errors[0]
 
+    def _flush(self, index: int) -> None:
+        operator = self._holding.get(index)
+        if operator is not None:
+            self._pass_all(index + 1, operator.flush())
+
+    def _pass_all(self, index: int, pieces: Iterator[Batch]) -> None:
+        for piece in pieces:
+            self._pass_on(index, piece)
+            self._yield_point()
+
     def _pass_on(self, index: int, batch: Batch) -> None:
         if index == len(self.operators):
             self._emit(batch)
             return
-        for piece in self.operators[index].process(batch):
-            self._pass_on(index + 1, piece)
-            self._yield_point()
+        self._pass_all(index + 1, self.operators[index].process(batch))
 
 
 def merge_calcs(operators: Sequence[ir.Operator]) -> tuple[ir.Operator, ...]:

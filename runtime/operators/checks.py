@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from planner.ir import operators as ir
 from planner.ir.types import arrow_schema
 from runtime.elements import MIN_WATERMARK_MS, Batch
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, Operator
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, HoldingOperator, Operator, TimedOperator
 
 
 class CheckedOperator:
@@ -44,6 +44,24 @@ class CheckedOperator:
         assert not self._ended, f"{self.uid}: ended twice"
         yield from self._fired(self.inner.end(drain))
         self._ended = True
+
+    def timer_ms(self) -> int | None:
+        return self.inner.timer_ms() if isinstance(self.inner, TimedOperator) else None
+
+    def on_timer(self, now_ms: int) -> Iterator[Batch]:
+        assert not self._ended, f"{self.uid}: a timer after the end of input"
+        if isinstance(self.inner, TimedOperator):
+            yield from self._fired(self.inner.on_timer(now_ms))
+            due = self.inner.timer_ms()
+            assert due is None or due > now_ms, f"{self.uid}: the timer {due} has not fired at {now_ms}"
+
+    def flush(self) -> Iterator[Batch]:
+        if isinstance(self.inner, HoldingOperator):
+            for piece in self.inner.flush():
+                assert not self._ended, f"{self.uid}: rows after the end of input"
+                self._check(piece)
+                yield piece
+            assert next(self.inner.flush(), None) is None, f"{self.uid}: it still holds rows after a flush"
 
     def _fired(self, pieces: Iterator[Batch]) -> Iterator[Batch]:
         for piece in pieces:

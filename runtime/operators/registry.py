@@ -8,11 +8,13 @@ from typing import assert_never
 import msgspec
 
 from planner.ir import operators as ir
+from runtime.operators.assign_windows import AssignWindowsOperator
 from runtime.operators.calc import CalcOperator
 from runtime.operators.chain import merge_calcs
 from runtime.operators.checks import CheckedOperator
 from runtime.operators.collect import CollectOperator
 from runtime.operators.environment import TaskEnvironment
+from runtime.operators.expand import ExpandOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
 from runtime.operators.sink import SinkOperator
@@ -68,6 +70,10 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
     match node:
         case ir.Calc():
             return CalcOperator(node, context)
+        case ir.AssignWindows():
+            return AssignWindowsOperator(node, context)
+        case ir.Expand():
+            return ExpandOperator(node, context)
         case ir.LocalWindowAggregate():
             return LocalWindowAggregateOperator(node)
         case ir.GlobalWindowAggregate():
