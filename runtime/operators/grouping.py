@@ -41,7 +41,7 @@ def reduce_groups(keys: Sequence[Array], values: Sequence[tuple[Array, Reduction
     reduced value columns, with the types of the inputs. Equal (column, reduction) pairs are computed once. `keys` has
     at least one column. Raises SumOverflowError."""
     table = _Table()
-    plain_keys = [_plain_key(column) for column in keys]
+    plain_keys = [plain_key(column) for column in keys]
     key_names = [table.add(column) for column in plain_keys]
     nested = [i for i, column in enumerate(keys) if plain_keys[i] is not column and _is_nested(column.type)]
     first_row = table.add_reduction(pa.array(np.arange(len(keys[0]))), Reduction.MIN) if nested else ""
@@ -56,9 +56,9 @@ def reduce_groups(keys: Sequence[Array], values: Sequence[tuple[Array, Reduction
 def group_ids(keys: Sequence[Array]) -> npt.NDArray[np.int64]:
     """A number per row, equal for rows with equal keys; 0, 1, … in the order in which keys first occur. `keys` has at
     least one column."""
-    ids = _codes(_plain_key(keys[0]))
+    ids = _codes(plain_key(keys[0]))
     for column in keys[1:]:
-        codes = _codes(_plain_key(column))
+        codes = _codes(plain_key(column))
         pairs = ids * (int(codes.max(initial=0)) + 1) + codes
         ids = _codes(pa.array(pairs))
     return ids
@@ -146,18 +146,18 @@ def _is_nested(kind: Any) -> bool:
     return any(test(kind) for test in _NESTED)
 
 
-def _plain_key(column: Array) -> Array:
+def plain_key(column: Array) -> Array:
     """A column on which Arrow's equality is the equality of keys."""
     kind = column.type
     if pa.types.is_floating(kind):
-        return _canonical_floats(column)
+        return canonical_floats(column)
     if _is_nested(kind):
         codes: dict[Any, int] = {}
         return pa.array([codes.setdefault(_frozen(v), len(codes)) for v in column.to_pylist()], pa.int64())
     return column
 
 
-def _canonical_floats(column: Array) -> Array:
+def canonical_floats(column: Array) -> Array:
     """0.0 for -0.0 and one NaN for all; the column itself when it holds neither."""
     single = pa.types.is_float32(column.type)
     width: Any = np.uint32 if single else np.uint64
