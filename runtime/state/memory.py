@@ -89,6 +89,8 @@ class MemoryWindowState:
         self._reduce = reduce
         self._windows: dict[int, Blocks] = {}
         self._bytes_by_window: dict[int, int] = {}
+        self._merged: set[int] = set()
+        """Windows whose one block is merged and sorted: a slice of a HOP is asked for by each of its windows."""
 
     @property
     def byte_size(self) -> int:
@@ -107,22 +109,27 @@ class MemoryWindowState:
         else:
             self._windows[window_end] = blocks
             self._bytes_by_window[window_end] = self._bytes_by_window.get(window_end, 0) + block.nbytes
+            self._merged.discard(window_end)
         self._backend.check_size()
 
     def ends(self) -> list[int]:
         return sorted(self._windows)
 
     def merge(self, window_end: int) -> pa.RecordBatch:
+        if window_end in self._merged:
+            return self._windows[window_end][0]
         merged = self._reduce(self._windows[window_end])
         order = np.argsort(merged.column(0).to_numpy(), kind="stable")
         merged = merged.take(order)
         self._store(window_end, (merged,))
+        self._merged.add(window_end)
         return merged
 
     def keep_rest(self, window_end: int, rest: pa.RecordBatch | None) -> None:
         if rest is None:
             self._windows.pop(window_end, None)
             self._bytes_by_window.pop(window_end, None)
+            self._merged.discard(window_end)
         else:
             self._store(window_end, (rest,))
 
@@ -159,6 +166,7 @@ class MemoryWindowState:
     def _store(self, window_end: int, blocks: Blocks) -> None:
         self._windows[window_end] = blocks
         self._bytes_by_window[window_end] = sum(block.nbytes for block in blocks)
+        self._merged.discard(window_end)
 
     def _merge_youngest(self, blocks: Blocks) -> Blocks:
         """Merge the youngest blocks, and older ones while they are at most twice as large as what is merged: each row
