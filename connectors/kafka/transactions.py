@@ -21,6 +21,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
 from connectors.kafka.epoch_file import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, read_epoch, reference
+from connectors.kafka.native.producer import RECORDS_PER_CALL_MAX as RECORDS_PER_BATCH_CALL_MAX
+from connectors.kafka.native.producer import BatchSender, batch_sender
 from connectors.kafka.properties import PREFIX
 from connectors.kafka.protocol import Marker, Redo, marker_for
 
@@ -60,6 +62,7 @@ class OwnerTransactions:
         self._producer = producer(
             client, {"transactional.id": self._id, "transaction.timeout.ms": transaction_timeout_ms}
         )
+        self._sender = batch_sender(self._producer, topic)
 
     def fence(self) -> None:
         """After this no older instance of the id can commit, and all its earlier commits are visible."""
@@ -83,6 +86,9 @@ class OwnerTransactions:
         """Drop the client at once, without waiting for a broker. What is uncommitted is aborted by whoever fences the
         id next, or by time. Idempotent."""
         if hasattr(self, "_producer"):
+            if self._sender is not None:
+                self._sender.close()
+                self._sender = None
             self._producer.purge()
             del self._producer  # ends its threads and connections; nothing else does
 
@@ -122,7 +128,7 @@ class OwnerTransactions:
 
     def _send(self, records: pa.RecordBatch) -> None:
         try:
-            send_records(self._producer, self._topic, records)
+            send_records(self._producer, self._topic, records, sender=self._sender)
         except (KafkaException, ConnectorError) as error:
             self._broken = True
             if isinstance(error, KafkaException):
@@ -164,33 +170,54 @@ def transaction_timeout_too_long(timeout_ms: float, broker_max_ms: int | None) -
     )
 
 
-def send_records(client: Producer, topic: str, records: pa.RecordBatch, on_delivery: Any = None) -> None:
+def send_records(
+    client: Producer, topic: str, records: pa.RecordBatch, on_delivery: Any = None, sender: BatchSender | None = None
+) -> None:
     """Hand a record batch (see `epoch_file`), sorted by partition, to the client, in order.
 
     Waits while the client's queue is long. Raises when a record is refused; later failures are reported by the
-    transaction's commit or by `on_delivery`."""
+    transaction's commit or by `on_delivery`. With a `sender` no record becomes a Python object, unless records have
+    what its call cannot carry: timestamps, headers."""
     partitions = records.column(PARTITION).to_numpy()
     bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
-    values = records.column(VALUE).to_pylist()
-    keys = None if records.column(KEY).null_count == len(values) else records.column(KEY).to_pylist()
     stamps, headers = records.column(TIMESTAMP), records.column(HEADERS)
-    one_by_one = stamps.null_count < len(values) or headers.null_count < len(values)
-    for start, end in pairwise(bounds):
-        for low in range(start, end, RECORDS_PER_CALL_MAX):
-            high = min(end, low + RECORDS_PER_CALL_MAX)
-            while len(client) > QUEUED_RECORDS_MAX:
-                client.poll(0.01)
-            partition, chosen = int(partitions[low]), values[low:high]
-            chosen_keys = None if keys is None else keys[low:high]
-            if one_by_one:
-                # The client's batch call can carry neither timestamps nor headers.
-                stamp_list, header_list = stamps[low:high].to_pylist(), headers[low:high].to_pylist()
-                for value, key, stamp, header in zip(
-                    chosen, chosen_keys or [None] * len(chosen), stamp_list, header_list, strict=True
-                ):
-                    _send_one(client, topic, value, key, partition, on_delivery, stamp or 0, header or [])
-            else:
-                _send_batch(client, topic, partition, chosen, chosen_keys, on_delivery)
+    one_by_one = stamps.null_count < len(stamps) or headers.null_count < len(headers)
+    pieces = [
+        (low, min(end, low + step))
+        for step in (RECORDS_PER_CALL_MAX if sender is None else RECORDS_PER_BATCH_CALL_MAX,)
+        for start, end in pairwise(bounds)
+        for low in range(start, end, step)
+    ]
+    for low, high in pieces:
+        while len(client) > QUEUED_RECORDS_MAX:
+            client.poll(0.01)
+        piece, partition = records.slice(low, high - low), int(partitions[low])
+        if one_by_one:
+            _send_each(client, topic, piece, partition, on_delivery)
+        elif sender is not None and on_delivery is None:
+            _send_columns(client, sender, topic, piece, partition)
+        else:
+            _send_batch(client, topic, piece, partition, on_delivery)
+
+
+def _send_columns(client: Producer, sender: BatchSender, topic: str, records: pa.RecordBatch, partition: int) -> None:
+    while True:
+        keys = records.column(KEY)
+        has_keys = keys.null_count < len(keys)
+        taken, code = sender.send(records.column(VALUE), keys if has_keys else None, partition)
+        if taken == records.num_rows:
+            return
+        if code != KafkaError._QUEUE_FULL:
+            raise failed(KafkaError(code), f"producing to topic {topic}, partition {partition}")
+        records = records.slice(taken)
+        client.poll(QUEUE_FULL_WAIT_S)
+
+
+def _send_each(client: Producer, topic: str, records: pa.RecordBatch, partition: int, on_delivery: Any) -> None:
+    """Timestamps and headers: the client's batch calls can carry neither."""
+    columns = [records.column(index).to_pylist() for index in (VALUE, KEY, TIMESTAMP, HEADERS)]
+    for value, key, stamp, headers in zip(*columns, strict=True):
+        _send_one(client, topic, value, key, partition, on_delivery, stamp or 0, headers or [])
 
 
 def _send_one(
@@ -213,19 +240,13 @@ def _send_one(
             client.poll(QUEUE_FULL_WAIT_S)
 
 
-def _send_batch(
-    client: Producer,
-    topic: str,
-    partition: int,
-    values: Sequence[bytes | None],
-    keys: list[bytes | None] | None,
-    on_delivery: Any,
-) -> None:
+def _send_batch(client: Producer, topic: str, records: pa.RecordBatch, partition: int, on_delivery: Any) -> None:
     messages: list[dict[str, Any]]
-    if keys is None:
+    values, keys = records.column(VALUE).to_pylist(), records.column(KEY)
+    if keys.null_count == len(values):
         messages = [{"value": value} for value in values]
     else:
-        messages = [{"value": value, "key": key} for value, key in zip(values, keys, strict=True)]
+        messages = [{"value": value, "key": key} for value, key in zip(values, keys.to_pylist(), strict=True)]
     while True:
         # The partition must be an argument: one inside a message is ignored without a word.
         accepted = client.produce_batch(topic, messages, partition, on_delivery=on_delivery)

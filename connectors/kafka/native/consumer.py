@@ -43,7 +43,8 @@ class Batch:
     def __init__(self, library: Library, block: int, count: int) -> None:
         self._library = library
         self._block: int | None = block
-        pointers = np.frombuffer((ctypes.c_int64 * count).from_address(block + _POINTER_BYTES), np.int64).copy()
+        held: Any = (ctypes.c_int64 * count).from_address(block + _POINTER_BYTES)
+        pointers = np.frombuffer(held, np.int64).copy()
         self._pointers = pointers
         self.count = count
         self.errors = self._field(ERROR).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The functions of librdkafka that are called directly, after proof that the library is the one they were tested with."""
+"""The functions of librdkafka that are called directly, once it is proven to be the library they were tested on."""
 
 from __future__ import annotations
 

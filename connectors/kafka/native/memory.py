@@ -16,7 +16,7 @@ _FIRST = 4096
 """The lowest address a process can have something at."""
 _WORDS = ((1 << 47) - _FIRST) // 8
 # All of user memory as one array of words. Nothing is read but what is indexed.
-_MEMORY: npt.NDArray[np.int64] = np.frombuffer((ctypes.c_int64 * _WORDS).from_address(_FIRST), np.int64)
+_MEMORY: npt.NDArray[np.int64] = np.frombuffer(cast(Any, (ctypes.c_int64 * _WORDS).from_address(_FIRST)), np.int64)
 
 _WINDOW_BYTES = 1 << 31
 """What the 32-bit offset of a view reaches."""

@@ -38,7 +38,7 @@ _QUEUE_FULL = KafkaError._QUEUE_FULL
 def batch_sender(producer: Producer, topic: str) -> BatchSender | None:
     """A sender to `topic` through the producer's own client, or None where that is not possible."""
     library = load()
-    if library is None or confluent_kafka.version() not in TESTED_BINDINGS or type(producer) is not Producer:
+    if library is None or str(confluent_kafka.__version__) not in TESTED_BINDINGS or type(producer) is not Producer:
         return None
     client = ctypes.c_void_p.from_address(id(producer) + _HANDLE_OFFSET).value
     if client is None or b"#producer-" not in library.name(client):
