@@ -25,6 +25,9 @@ def bind_call(binder: Binder, node: exp.Expr) -> Expression:
     if upper in functions.AGGREGATE_NAMES:
         place = binder.aggregates_refused_in or "this place"
         raise SqlError(SqlState.GROUPING_ERROR, f"the aggregate {upper} cannot stand in {place}", span=span)
+    if upper in functions.GROUPING_NAMES:
+        message = f"{upper} belongs to a query with GROUP BY, above its groups"
+        raise SqlError(SqlState.GROUPING_ERROR, message, span=span)
     if node.args.get("star"):
         raise SqlError(SqlState.UNDEFINED_FUNCTION, f"{upper}(*) is no function", span=span)
     if node.args.get("distinct") or node.args.get("filter") is not None:

@@ -86,6 +86,6 @@ def lost_reason(expression: Expression, text: str, scope: Scope) -> str:
     for part in walk(expression):
         if isinstance(part, InputRef):
             column = scope.columns[part.index]
-            if column.type.is_rowtime:
+            if column.type.time_attribute is not None:
                 return f"the expression {text} made an ordinary value of `{column.name}`"
     return ""

@@ -14,19 +14,33 @@ from planner.ir.expressions import Call, Expression, Literal
 from planner.ir.functions import Family, FunctionRow, Nullability, Result
 from planner.ir.types import DataType, TimeAttribute, TypeRoot
 
-AGGREGATE_NAMES = frozenset({"COUNT", "SUM", "MIN", "MAX", "AVG"})
 REFUSED_AGGREGATES = frozenset(
     """
-    LISTAGG COLLECT FIRST_VALUE LAST_VALUE STDDEV_POP STDDEV_SAMP STDDEV VAR_POP VAR_SAMP VARIANCE ARRAY_AGG
-    JSON_OBJECTAGG JSON_ARRAYAGG SUM0 APPROX_COUNT_DISTINCT PERCENTILE GROUPING GROUPING_ID GROUP_ID
+    COLLECT ARRAY_AGG JSON_OBJECTAGG JSON_ARRAYAGG APPROX_COUNT_DISTINCT PERCENTILE SINGLE_VALUE INTERSECTION
     """.split()
 )
+AGGREGATE_NAMES = REFUSED_AGGREGATES | frozenset(
+    """
+    COUNT SUM MIN MAX AVG STDDEV_POP STDDEV_SAMP STDDEV VAR_POP VAR_SAMP VARIANCE FIRST_VALUE LAST_VALUE LISTAGG
+    """.split()
+)
+"""Calls of these names are aggregates; those in REFUSED_AGGREGATES are recognised to be refused by name."""
+GROUPING_NAMES = frozenset({"GROUPING", "GROUPING_ID", "GROUP_ID"})
+"""Functions that tell the grouping sets of GROUP BY apart."""
 REFUSED_WINDOW_FUNCTIONS = frozenset(
     """
     ROW_NUMBER RANK DENSE_RANK PERCENT_RANK CUME_DIST NTILE LEAD LAG
     """.split()
 )
-_WINDOW_FUNCTIONS_OF_GROUP_BY = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
+_GROUP_WINDOW_KINDS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
+_GROUP_WINDOW_FUNCTIONS = frozenset(
+    f"{kind}{suffix}" for kind in _GROUP_WINDOW_KINDS for suffix in ("", "_START", "_END", "_ROWTIME", "_PROCTIME")
+)
+_TABLE_FUNCTION_FORMS = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '1' HOUR)",
+}
 
 _UNIT_FUNCTIONS = {
     **{unit: unit for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")},
@@ -43,7 +57,8 @@ _SYNTAX_ONLY = frozenset({"CASE", "CAST", "TRY_CAST", "ITEM"})
 FUNCTION_NAMES = tuple(
     sorted(
         (set(registry.BY_NAME) - _OPERATOR_NAMES - _SYNTAX_ONLY)
-        | AGGREGATE_NAMES
+        | (AGGREGATE_NAMES - REFUSED_AGGREGATES)
+        | GROUPING_NAMES
         | {"CAST", "TRY_CAST", *_UNIT_FUNCTIONS}
     )
 )
@@ -102,16 +117,16 @@ def bind_call(name: str, arguments: tuple[Expression, ...], span: Span, text: st
 
 
 def _unknown_function(name: str, upper: str, span: Span) -> SqlError:
-    if upper in REFUSED_AGGREGATES:
-        return SqlError(SqlState.FEATURE_NOT_SUPPORTED, f"not supported yet: the aggregate {upper}", span=span)
     if upper in REFUSED_WINDOW_FUNCTIONS:
         return SqlError(SqlState.FEATURE_NOT_SUPPORTED, f"not supported yet: OVER windows ({upper})", span=span)
-    if upper in _WINDOW_FUNCTIONS_OF_GROUP_BY:
+    if upper in _GROUP_WINDOW_FUNCTIONS:
+        form = _TABLE_FUNCTION_FORMS.get(upper.partition("_")[0])
+        table_function = f"Use the table function: SELECT window_start, window_end, … FROM {form} GROUP BY "
         return SqlError(
             SqlState.FEATURE_NOT_SUPPORTED,
             f"not supported yet: the group window function {upper}",
             span=span,
-            hint="Use the table function: FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND).",
+            hint=f"{table_function}window_start, window_end." if form else "TUMBLE, HOP and CUMULATE are there.",
         )
     near = nearest_name(upper, FUNCTION_NAMES)
     return SqlError(

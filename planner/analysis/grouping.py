@@ -1,53 +1,67 @@
-"""Expressions above GROUP BY: group keys, aggregate calls, and what is computed from them."""
+"""Expressions above GROUP BY: group keys, aggregate calls, GROUPING(), and what is computed from them."""
 
 from __future__ import annotations
 
-import msgspec
 from sqlglot import exp
 
-from planner.analysis import functions, type_rules
+from planner.analysis import functions, operators
+from planner.analysis.aggregates import BoundAggregate, bind_aggregate
 from planner.analysis.expressions import ExpressionBinder
+from planner.analysis.grouping_sets import GroupingSets
 from planner.analysis.scope import Scope
-from planner.errors import SqlError, SqlState, not_supported
+from planner.errors import Span, SqlError, SqlState
 from planner.ir import types as t
-from planner.ir.expressions import Expression, InputRef, canonical
-from planner.ir.operators import AggregateFunction
-from planner.ir.types import DataType, TypeRoot
+from planner.ir.expressions import Expression, InputRef, Literal, canonical, walk
+from planner.ir.types import DataType
 from planner.sql import nodes
 from planner.sql.nodes import span_of
 
-
-class BoundAggregate(msgspec.Struct, frozen=True):
-    """One aggregate call over expressions of the aggregate's input."""
-
-    function: AggregateFunction
-    argument: Expression | None
-    filter: Expression | None
-    type: DataType
-    text: str
-
-    def identity(self) -> tuple[str, str, str]:
-        argument = canonical(self.argument) if self.argument is not None else ""
-        return self.function.value, argument, canonical(self.filter) if self.filter is not None else ""
+_COUNT = t.BIGINT.with_nullable(False)
 
 
 class GroupedBinder(ExpressionBinder):
-    """Binds over the row (keys…, aggregates…) that the aggregate puts out.
+    """Binds over the row (keys…, [grouping id,] aggregates…) that the aggregate puts out; the grouping id is there
+    where there are several grouping sets.
 
-    An expression equal to a group key becomes that key's column. Aggregate calls are collected in `aggregates`
-    (equal ones once). Any other column is an error.
+    An expression equal to a group key becomes that key's column, of the type in `key_types`. Aggregate calls are
+    collected in `aggregates` (equal ones once). Any other column is an error.
     """
 
-    def __init__(self, scope: Scope, script: str, keys: tuple[Expression, ...]) -> None:
+    def __init__(self, scope: Scope, script: str, sets: GroupingSets, key_types: tuple[DataType, ...]) -> None:
         super().__init__(scope, script)
-        self.keys = {canonical(key): i for i, key in enumerate(keys)}
-        self.key_expressions = keys
+        self.keys = {canonical(key): i for i, key in enumerate(sets.keys)}
+        self.key_types = key_types
+        self.sets = sets
         self.aggregates: list[BoundAggregate] = []
+        self._first_aggregate = len(sets.keys) + (0 if sets.is_single else 1)
         self._input = ExpressionBinder(scope, script, "an aggregate's argument")
 
+    def lost_reason(self, bound: Expression) -> str:
+        """Why the result of `bound` is no time attribute though it comes of one; empty otherwise."""
+        if bound.type.time_attribute is not None:
+            return ""
+        for part in walk(bound):
+            if not isinstance(part, InputRef):
+                continue
+            if part.index < len(self.sets.keys):
+                key = self.sets.keys[part.index]
+                if isinstance(key, InputRef) and self.scope.columns[key.index].lost:
+                    return self.scope.columns[key.index].lost
+                if key.type.time_attribute is not None and part.type.time_attribute is None:
+                    return "GROUP BY without a window made an ordinary value of it"
+            elif part.index >= self._first_aggregate:
+                aggregate = self.aggregates[part.index - self._first_aggregate]
+                if aggregate.argument is not None and aggregate.argument.type.time_attribute is not None:
+                    return f"the aggregate {aggregate.text} made an ordinary value of it"
+        return ""
+
     def bind(self, node: exp.Expr) -> Expression:
-        if isinstance(node, nodes.FunctionCall) and node.args["name"].upper() in functions.AGGREGATE_NAMES:
-            return self._aggregate(node)
+        if isinstance(node, nodes.FunctionCall):
+            name = node.args["name"].upper()
+            if name in functions.AGGREGATE_NAMES:
+                return self._aggregate(node)
+            if name in functions.GROUPING_NAMES:
+                return self._grouping(name, node)
         if not contains_aggregate(node):
             key = self._as_key(node)
             if key is not None:
@@ -58,7 +72,7 @@ class GroupedBinder(ExpressionBinder):
 
     def _as_key(self, node: exp.Expr) -> Expression | None:
         index = self.keys.get(canonical(self._input.bind(node)))
-        return None if index is None else InputRef(index, self.key_expressions[index].type)
+        return None if index is None else InputRef(index, self.key_types[index])
 
     def _ungrouped(self, node: nodes.NamePath) -> SqlError:
         name = ".".join(i.this for i in node.args["expressions"])
@@ -69,75 +83,43 @@ class GroupedBinder(ExpressionBinder):
         )
 
     def _aggregate(self, node: nodes.FunctionCall) -> Expression:
-        name = node.args["name"].upper()
-        if node.args.get("distinct"):
-            raise not_supported(f"{name}(DISTINCT …)", span_of(node))
-        filter_node = node.args.get("filter")
-        condition = self._input.condition(filter_node, "FILTER") if filter_node is not None else None
-        argument = self._argument(node, name)
-        function = AggregateFunction.COUNT_STAR if argument is None else AggregateFunction(name)
-        type_ = _result_type(function, argument, condition is not None, node)
-        bound = BoundAggregate(function, argument, condition, type_, self.text_of(node))
+        bound = bind_aggregate(node, self._input, always_has_rows=bool(self.sets.keys))
         for i, known in enumerate(self.aggregates):
             if known.identity() == bound.identity():
-                return InputRef(len(self.key_expressions) + i, known.type)
+                return InputRef(self._first_aggregate + i, known.type)
         self.aggregates.append(bound)
-        return InputRef(len(self.key_expressions) + len(self.aggregates) - 1, type_)
+        return InputRef(self._first_aggregate + len(self.aggregates) - 1, bound.type)
 
-    def _argument(self, node: nodes.FunctionCall, name: str) -> Expression | None:
-        arguments = node.args.get("expressions") or []
-        if node.args.get("star"):
-            if name != "COUNT":
-                raise SqlError(SqlState.UNDEFINED_FUNCTION, f"{name}(*) is no aggregate", span=span_of(node))
-            return None
-        if len(arguments) != 1:
-            message = f"{name} takes one argument, not {len(arguments)}"
-            raise SqlError(SqlState.UNDEFINED_FUNCTION, message, span=span_of(node))
-        argument = self._input.bind(arguments[0])
-        if argument.type.root is TypeRoot.NULL:
-            message = f"the type of {name}'s argument NULL is unknown"
-            hint = "Give it a type: CAST(NULL AS INT)."
-            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(node), hint=hint)
-        return argument
+    def _grouping(self, name: str, node: nodes.FunctionCall) -> Expression:
+        """GROUPING(a, …), GROUPING_ID(a, …) and GROUP_ID(), told by the grouping id."""
+        arguments: list[exp.Expr] = node.args.get("expressions") or []
+        if (name == "GROUP_ID") != (not arguments) or node.args.get("star"):
+            takes = "no arguments" if name == "GROUP_ID" else "group keys"
+            raise SqlError(SqlState.UNDEFINED_FUNCTION, f"{name} takes {takes}", span=span_of(node))
+        if name == "GROUP_ID":
+            return self._by_set(self.sets.repetitions(), span_of(node))
+        keys: list[int] = []
+        for argument in arguments:
+            index = self.keys.get(canonical(self._input.bind(argument)))
+            if index is None:
+                message = f"{name} takes expressions of GROUP BY"
+                raise SqlError(SqlState.GROUPING_ERROR, message, span=span_of(argument))
+            keys.append(index)
+        values = tuple(self.sets.grouping_value(s, tuple(keys)) for s in self.sets.sets)
+        return self._by_set(values, span_of(node))
 
-
-_ORDERED_ROOTS = frozenset(
-    {
-        *t.NUMERIC_ROOTS,
-        TypeRoot.BOOLEAN,
-        TypeRoot.CHAR,
-        TypeRoot.VARCHAR,
-        TypeRoot.DATE,
-        TypeRoot.TIME,
-        TypeRoot.TIMESTAMP,
-        TypeRoot.TIMESTAMP_LTZ,
-    }
-)
-
-
-def _result_type(
-    function: AggregateFunction, argument: Expression | None, is_filtered: bool, node: exp.Expr
-) -> DataType:
-    if argument is None or function is AggregateFunction.COUNT:
-        return t.BIGINT.with_nullable(False)
-    nullable = argument.type.nullable or is_filtered
-    is_minmax = function in (AggregateFunction.MIN, AggregateFunction.MAX)
-    fits = argument.type.root in _ORDERED_ROOTS if is_minmax else argument.type.is_numeric
-    if not fits:
-        message = f"{function.value} does not take {type_rules.plain(argument.type).with_nullable(True).sql()}"
-        raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(node))
-    if is_minmax:
-        return type_rules.plain(argument.type).with_nullable(nullable)
-    if function is AggregateFunction.SUM:
-        result = type_rules.sum_type(argument.type)
-        # A DECIMAL sum above 38 digits is NULL.
-        return result.with_nullable(nullable or result.root is TypeRoot.DECIMAL)
-    result = type_rules.average_type(argument.type)
-    return result.with_nullable(nullable or result.root is TypeRoot.DECIMAL)
+    def _by_set(self, values: tuple[int, ...], span: Span) -> Expression:
+        default = Literal(values[-1], _COUNT)
+        id_ = InputRef(len(self.sets.keys), _COUNT)
+        branches: list[tuple[Expression, Expression]] = []
+        for number, value in zip(self.sets.grouping_ids(), values, strict=True):
+            if value != values[-1]:
+                is_set = operators.comparison("=", id_, Literal(number, _COUNT), span)
+                branches.append((is_set, Literal(value, _COUNT)))
+        return operators.case(branches, default, span) if branches else default
 
 
 def contains_aggregate(node: exp.Expr) -> bool:
-    """Whether an aggregate call stands in the expression."""
-    return any(
-        isinstance(n, nodes.FunctionCall) and n.args["name"].upper() in functions.AGGREGATE_NAMES for n in node.walk()
-    )
+    """Whether an aggregate call, or a function of the grouping sets, stands in the expression."""
+    names = functions.AGGREGATE_NAMES | functions.GROUPING_NAMES
+    return any(isinstance(n, nodes.FunctionCall) and n.args["name"].upper() in names for n in node.walk())

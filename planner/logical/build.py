@@ -10,16 +10,30 @@ from planner.analysis import type_rules
 from planner.analysis.coercion import cast_to
 from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.grouping import GroupedBinder, contains_aggregate
+from planner.analysis.grouping_sets import read_grouping_sets
 from planner.analysis.names import lookup
 from planner.analysis.scope import Relation, Scope, ScopeColumn
-from planner.analysis.windows import tumble_arguments
+from planner.analysis.windows import window_arguments
 from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
 from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, Literal
+from planner.logical.aggregates import build_aggregate, distinct, key_types, remap, window_keys
 from planner.logical.expressions import identity
-from planner.logical.nodes import Calc, Column, Limit, Plan, Scan, UnionAll, Values, Window, WindowKind
-from planner.logical.windows import remap, window_aggregate, window_table_function
+from planner.logical.nodes import (
+    Calc,
+    Column,
+    Limit,
+    Plan,
+    Scan,
+    UnionAll,
+    Values,
+    Window,
+    WindowKind,
+    WindowTableFunction,
+    inputs_of,
+)
+from planner.logical.windows import window_table_function
 from planner.sql import nodes
 from planner.sql.nodes import span_of
 from planner.sql.parser import parse_script
@@ -51,21 +65,26 @@ class PlanBuilder:
         script: str,
         ctes: Mapping[str, Plan] | None = None,
         views: tuple[ObjectPath, ...] = (),
+        proctime_functions: dict[int, Span] | None = None,
     ) -> None:
         self.catalog = catalog
         self.script = script
         self.ctes = dict(ctes or {})
         self.views = views
+        # Windows over processing time by identity, and their places: an aggregation must take them in.
+        self.proctime_functions = proctime_functions if proctime_functions is not None else {}
 
     # -- queries ------------------------------------------------------------------------------------
 
     def query(self, node: nodes.QueryNode, is_top: bool = False) -> Plan:
         """The plan of a query. LIMIT ends the job, so it may stand at the top only."""
-        builder = PlanBuilder(self.catalog, self.script, self.ctes, self.views)
+        builder = PlanBuilder(self.catalog, self.script, self.ctes, self.views, self.proctime_functions)
         for cte in node.args.get("ctes") or []:
             plan = builder.query(cte.this)
             builder.ctes[cte.args["name"].this] = _renamed(plan, cte.args.get("columns") or [])
         plan = builder._body(node.this, is_top)
+        if is_top:
+            self._check_aggregated(plan)
         limit, offset = node.args.get("limit"), node.args.get("offset")
         if limit is None and offset is None:
             return plan
@@ -77,6 +96,17 @@ class PlanBuilder:
             raise not_supported("LIMIT in a sub-query", span_of(place))
         skipped = int(offset.this) if offset is not None else 0
         return Limit(plan, int(limit.this), skipped, plan.columns)
+
+    def _check_aggregated(self, plan: Plan) -> None:
+        """Over processing time a window function alone means nothing: a row is in a window when it is counted."""
+        if isinstance(plan, WindowTableFunction) and plan.window.time_type.is_proctime:
+            raise not_supported(
+                f"{plan.window.kind.value} over processing time without an aggregation",
+                self.proctime_functions.get(id(plan)),
+                hint="GROUP BY window_start, window_end; or use a column with a WATERMARK.",
+            )
+        for below in inputs_of(plan):
+            self._check_aggregated(below)
 
     def _body(self, node: exp.Expr, is_top: bool) -> Plan:
         match node:
@@ -151,6 +181,10 @@ class PlanBuilder:
     # -- SELECT -------------------------------------------------------------------------------------
 
     def _select(self, node: nodes.SelectQuery) -> Plan:
+        plan = self._select_all(node)
+        return distinct(plan, span_of(node)) if node.args.get("distinct") else plan
+
+    def _select_all(self, node: nodes.SelectQuery) -> Plan:
         from_ = node.args.get("from_")
         plan: Plan | None = None
         scope = Scope(())
@@ -165,7 +199,7 @@ class PlanBuilder:
         having = node.args.get("having")
         is_grouped = bool(node.args.get("group")) or having is not None
         if is_grouped or any(contains_aggregate(item.this) for item in items):
-            return self._grouped(node, plan, scope, condition)
+            return self._grouped(node, plan if plan is not None else _one_row(), scope, condition)
         projections, columns = self._projections(items, ExpressionBinder(scope, self.script, "SELECT"))
         if plan is None:
             values = Values((projections,), columns)
@@ -192,11 +226,15 @@ class PlanBuilder:
             columns.append(Column(name, expression.type, lost))
         return tuple(projections), tuple(columns)
 
-    def _grouped(self, node: nodes.SelectQuery, plan: Plan | None, scope: Scope, condition: Expression | None) -> Plan:
+    def _grouped(self, node: nodes.SelectQuery, plan: Plan, scope: Scope, condition: Expression | None) -> Plan:
         items: list[nodes.SelectItem] = node.args["expressions"]
         key_nodes: list[exp.Expr] = node.args.get("group") or []
-        keys = self._group_keys(key_nodes, scope, items)
-        binder = GroupedBinder(scope, self.script, keys)
+        aliases = frozenset(i.args["alias"].this for i in items if i.args.get("alias") is not None)
+        sets = read_grouping_sets(key_nodes, scope, self.script, aliases)
+        if condition is not None:
+            plan = Calc(plan, condition, identity(plan.columns), plan.columns)
+        window = window_keys(plan, sets)
+        binder = GroupedBinder(scope, self.script, sets, key_types(sets, window))
         bound: list[tuple[str, Expression]] = []
         for item in items:
             if isinstance(item.this, nodes.AllColumns):
@@ -206,34 +244,10 @@ class PlanBuilder:
         having_node = node.args.get("having")
         having = binder.condition(having_node, "HAVING") if having_node is not None else None
         span = span_of(key_nodes[0] if key_nodes else _first_aggregate(node))
-        if plan is None:
-            raise not_supported("aggregation without FROM", span)
-        if condition is not None:
-            plan = Calc(plan, condition, identity(plan.columns), plan.columns)
-        names = tuple(_key_name(k, i) for i, k in enumerate(key_nodes))
-        aggregate, mapping = window_aggregate(plan, keys, names, tuple(binder.aggregates), span)
+        aggregate, mapping = build_aggregate(plan, sets, window, tuple(binder.aggregates), span)
         projections = tuple(remap(e, mapping) for _, e in bound)
-        columns = tuple(Column(name, e.type) for (name, _), e in zip(bound, projections, strict=True))
+        columns = tuple(Column(name, e.type, binder.lost_reason(e)) for name, e in bound)
         return Calc(aggregate, remap(having, mapping) if having is not None else None, projections, columns)
-
-    def _group_keys(
-        self, key_nodes: list[exp.Expr], scope: Scope, items: list[nodes.SelectItem]
-    ) -> tuple[Expression, ...]:
-        binder = ExpressionBinder(scope, self.script, "GROUP BY")
-        keys: list[Expression] = []
-        for key_node in key_nodes:
-            try:
-                key = binder.bind(key_node)
-            except SqlError as e:
-                aliases = {i.args["alias"].this for i in items if i.args.get("alias") is not None}
-                if e.sqlstate == SqlState.UNDEFINED_COLUMN and binder.text_of(key_node).strip("`") in aliases:
-                    e.hint = "GROUP BY does not see the aliases of SELECT: repeat the expression."
-                raise
-            if isinstance(key, Literal):
-                message = "GROUP BY takes expressions, not positions or constants"
-                raise SqlError(SqlState.GROUPING_ERROR, message, span=span_of(key_node))
-            keys.append(key)
-        return tuple(keys)
 
     # -- FROM ---------------------------------------------------------------------------------------
 
@@ -297,13 +311,15 @@ class PlanBuilder:
             # The place is in the view's text, which the user did not send: point at the view's name instead.
             message = f"in the view `{path.name}`: {e.message}"
             raise SqlError(e.sqlstate, message, span=span, hint=e.hint, text=self.script) from None
+        for function in builder.proctime_functions:
+            self.proctime_functions[function] = span
         if len(plan.columns) != len(entry.columns):
             message = f"the view `{path.name}` no longer fits the tables it reads: create it again"
             raise SqlError(SqlState.INVALID_DEFINITION, message, span=span)
         return rename_columns(plan, tuple(c.name for c in entry.columns))
 
     def _window_function(self, node: nodes.TableFunctionCall) -> Plan:
-        arguments = tumble_arguments(node, self.script)
+        arguments = window_arguments(node, self.script)
         source = arguments.table
         if isinstance(source, nodes.NamePath):
             plan, _ = self._table_name(nodes.TableName(this=source))
@@ -314,20 +330,26 @@ class PlanBuilder:
         if column.this not in names:
             raise SqlError(
                 SqlState.UNDEFINED_COLUMN,
-                f"no column `{column.this}` in the table given to TUMBLE",
+                f"no column `{column.this}` in the table given to {arguments.function}",
                 span=span_of(column),
                 hint=did_you_mean(column.this, names),
             )
         index = names.index(column.this)
         chosen = plan.columns[index]
-        if chosen.type.is_proctime:
-            raise not_supported("windows over processing time", span_of(column))
-        if not chosen.type.is_rowtime:
+        if chosen.type.time_attribute is None:
             raise _no_time_attribute(chosen, span_of(column))
         window = Window(
-            WindowKind.TUMBLE, index, chosen.type, arguments.size_ms, arguments.size_ms, arguments.offset_ms
+            kind=WindowKind(arguments.function),
+            time_index=None if chosen.type.is_proctime else index,
+            time_type=chosen.type,
+            size_ms=arguments.size_ms,
+            step_ms=arguments.step_ms,
+            offset_ms=arguments.offset_ms,
         )
-        return window_table_function(plan, window)
+        function = window_table_function(plan, window, index)
+        if chosen.type.is_proctime:
+            self.proctime_functions[id(function)] = span_of(node.args["name"])
+        return function
 
 
 def _no_time_attribute(column: Column, span: Span) -> SqlError:
@@ -356,6 +378,12 @@ def resolve_table(
             named = [item.span for item in hints if f"'{item.key}'" in e.message]
             e.span = named[0] if named else span
         raise
+
+
+def _one_row() -> Plan:
+    """What a query without FROM aggregates."""
+    zero = Literal(0, t.INT.with_nullable(False))
+    return Values(((zero,),), (Column("ZERO", zero.type),))
 
 
 def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
@@ -398,12 +426,6 @@ def _item_name(item: nodes.SelectItem, position: int) -> str:
     if isinstance(item.this, nodes.FieldAccess):
         return str(item.this.args["name"].this)
     return f"EXPR${position}"
-
-
-def _key_name(node: exp.Expr, position: int) -> str:
-    if isinstance(node, nodes.NamePath):
-        return str(node.args["expressions"][-1].this)
-    return f"$k{position}"
 
 
 def _renamed(plan: Plan, names: list[exp.Identifier]) -> Plan:

@@ -1,17 +1,24 @@
-"""Window table functions and the aggregation over them."""
+"""Window table functions, and which columns of a plan are window columns."""
 
 from __future__ import annotations
 
 import msgspec
 
-from planner.analysis.grouping import BoundAggregate
-from planner.errors import Span, SqlError, SqlState, not_supported
 from planner.ir import types as t
-from planner.ir.expressions import Call, Expression, InputRef, Literal, shift_inputs, substitute
-from planner.ir.operators import AggregateCall, WindowProperty
-from planner.logical import nodes
+from planner.ir.expressions import Call, Expression, InputRef, Literal, substitute
+from planner.ir.operators import WindowProperty
 from planner.logical.expressions import can_substitute, conjunction, identity
-from planner.logical.nodes import Calc, Column, Plan, Window, WindowTableFunction
+from planner.logical.nodes import (
+    AttachedWindow,
+    Calc,
+    Column,
+    Plan,
+    UnionAll,
+    Window,
+    WindowAggregate,
+    WindowKind,
+    WindowTableFunction,
+)
 
 _WINDOW_BOUND = t.timestamp(3).with_nullable(False)
 PROPERTIES = (WindowProperty.START, WindowProperty.END, WindowProperty.TIME)
@@ -30,47 +37,58 @@ def property_type(which: WindowProperty, time_type: t.DataType) -> t.DataType:
     return _WINDOW_BOUND
 
 
-def window_table_function(plan: Plan, window: Window) -> WindowTableFunction:
+def window_table_function(plan: Plan, window: Window, time_index: int) -> WindowTableFunction:
     """The input's columns, its time column demoted, and the three window columns."""
-    time = plan.columns[window.time_index]
+    time = plan.columns[time_index]
     demoted = Column(
         time.name, time.type.with_time_attribute(None), "a window function moved event time to window_time"
     )
-    columns = [demoted if i == window.time_index else c for i, c in enumerate(plan.columns)]
-    columns += [Column(p.value, property_type(p, time.type)) for p in PROPERTIES]
+    columns = [demoted if i == time_index else c for i, c in enumerate(plan.columns)]
+    columns += [Column(p.value, property_type(p, window.time_type)) for p in PROPERTIES]
     return WindowTableFunction(plan, window, tuple(columns))
 
 
-def window_call(which: WindowProperty, window: Window, time_type: t.DataType) -> Expression:
-    """A window column computed from the time column of the function's input."""
+def is_computable(window: Window) -> bool:
+    """Whether each row has one window, which follows from its time column."""
+    return window.kind is WindowKind.TUMBLE and window.time_index is not None
+
+
+def window_call(which: WindowProperty, window: Window) -> Expression:
+    """A window column of an `is_computable` window, from the columns of the function's input."""
+    assert window.time_index is not None
     size = Literal(window.size_ms, t.BIGINT.with_nullable(False))
     offset = Literal(window.offset_ms, t.BIGINT.with_nullable(False))
-    time = InputRef(window.time_index, time_type)
-    return Call(_FUNCTIONS[which], (time, size, offset), property_type(which, time_type))
+    time = InputRef(window.time_index, window.time_type)
+    return Call(_FUNCTIONS[which], (time, size, offset), property_type(which, window.time_type))
 
 
 def expanded(function: WindowTableFunction) -> Calc:
-    """The window columns as plain expressions, where no aggregation follows."""
-    time_type = function.input.columns[function.window.time_index].type
+    """The columns of an `is_computable` function as plain expressions."""
     passed = identity(function.columns[: -len(PROPERTIES)])
-    computed = (window_call(p, function.window, time_type) for p in PROPERTIES)
+    computed = (window_call(p, function.window) for p in PROPERTIES)
     return Calc(function.input, None, (*passed, *computed), function.columns)
 
 
-class _Collapsed(msgspec.Struct, frozen=True):
+class Collapsed(msgspec.Struct, frozen=True):
     """What lies between an aggregate and the window function below: one filter, one projection."""
 
     function: WindowTableFunction
     condition: Expression | None
     projections: tuple[Expression, ...]
 
+    @property
+    def first_property(self) -> int:
+        """The function's columns from here on are the window's."""
+        return len(self.function.columns) - len(PROPERTIES)
 
-def _collapse(plan: Plan) -> _Collapsed | None:
+
+def collapse(plan: Plan) -> Collapsed | None:
+    """The window function below `plan`, if only calcs that can be merged stand between."""
     match plan:
         case WindowTableFunction():
-            return _Collapsed(plan, None, identity(plan.columns))
+            return Collapsed(plan, None, identity(plan.columns))
         case Calc():
-            below = _collapse(plan.input)
+            below = collapse(plan.input)
             if below is None:
                 return None
             upper = [*plan.projections, *([plan.condition] if plan.condition is not None else [])]
@@ -80,107 +98,65 @@ def _collapse(plan: Plan) -> _Collapsed | None:
             if condition is not None:
                 condition = substitute(condition, below.projections)
             projections = tuple(substitute(p, below.projections) for p in plan.projections)
-            return _Collapsed(below.function, conjunction((below.condition, condition)), projections)
+            return Collapsed(below.function, conjunction((below.condition, condition)), projections)
         case _:
             return None
 
 
-def window_aggregate(
-    plan: Plan,
-    keys: tuple[Expression, ...],
-    key_names: tuple[str, ...],
-    aggregates: tuple[BoundAggregate, ...],
-    span: Span,
-) -> tuple[Plan, tuple[int, ...]]:
-    """The aggregate over `plan`, whose keys must contain window_start and window_end of one window function.
+class WindowColumns(msgspec.Struct, frozen=True):
+    """The window that each row of a plan belongs to, and the columns that carry it."""
 
-    Returns the node and, for each key and then each aggregate, its column there.
-    """
-    collapsed = _collapse(plan)
-    if collapsed is None:
-        raise _unbounded(span, bool(keys))
-    function = collapsed.function
-    inner_keys = tuple(substitute(k, collapsed.projections) for k in keys)
-    first_property = len(function.columns) - len(PROPERTIES)
-    found: dict[WindowProperty, int] = {}
-    for i, key in enumerate(inner_keys):
-        if isinstance(key, InputRef) and key.index >= first_property:
-            found[PROPERTIES[key.index - first_property]] = i
-    for bound in (WindowProperty.START, WindowProperty.END):
-        if bound not in found:
-            if not found:
-                raise _unbounded(span, bool(keys))
-            raise SqlError(
-                SqlState.WINDOWING_ERROR,
-                f"GROUP BY misses {bound.value}",
-                span=span,
-                hint="A window aggregation groups by both window_start and window_end.",
-            )
-    return _build(collapsed, inner_keys, key_names, aggregates, found)
+    window: Window
+    properties: dict[int, WindowProperty]
 
 
-def _unbounded(span: Span, has_keys: bool) -> SqlError:
-    feature = "GROUP BY without a window" if has_keys else "aggregation without a window"
-    hint = "Group by window_start and window_end of FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND)."
-    return not_supported(feature, span, hint)
+def window_columns(plan: Plan) -> WindowColumns | None:
+    """Window columns come from a window function or a windowed aggregate, live through filters, renames and UNION ALL
+    of the same window, and are lost by any function and by all other operators."""
+    match plan:
+        case WindowTableFunction():
+            first = len(plan.columns) - len(PROPERTIES)
+            return WindowColumns(plan.window, {first + i: p for i, p in enumerate(PROPERTIES)})
+        case WindowAggregate():
+            window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
+            if window.time_type.is_proctime:
+                # The windows of its output would fire by a watermark, and there is none.
+                return None
+            first = len(plan.keys) + len(plan.aggregates)
+            return WindowColumns(window, {first + i: p for i, p in enumerate(plan.properties)})
+        case Calc():
+            below = window_columns(plan.input)
+            if below is None:
+                return None
+            kept = {
+                i: below.properties[p.index]
+                for i, p in enumerate(plan.projections)
+                if isinstance(p, InputRef) and p.index in below.properties
+            }
+            return WindowColumns(below.window, kept)
+        case UnionAll():
+            return _common_columns([window_columns(i) for i in plan.inputs])
+        case _:
+            return None
 
 
-def _build(
-    collapsed: _Collapsed,
-    keys: tuple[Expression, ...],
-    key_names: tuple[str, ...],
-    aggregates: tuple[BoundAggregate, ...],
-    found: dict[WindowProperty, int],
-) -> tuple[Plan, tuple[int, ...]]:
-    function = collapsed.function
-    time_type = function.input.columns[function.window.time_index].type
-    to_input = (
-        *identity(function.input.columns),
-        *(window_call(p, function.window, time_type) for p in PROPERTIES),
-    )
-    needed: list[tuple[str, Expression]] = []
-
-    def column_of(name: str, expression: Expression) -> int:
-        inner = substitute(expression, to_input)
-        for i, (_, known) in enumerate(needed):
-            if known == inner:
-                return i
-        needed.append((name, inner))
-        return len(needed) - 1
-
-    plain_keys = [i for i in range(len(keys)) if i not in found.values()]
-    key_columns = tuple(column_of(key_names[i], keys[i]) for i in plain_keys)
-    calls: list[AggregateCall] = []
-    for j, aggregate in enumerate(aggregates):
-        argument = filter_ = None
-        if aggregate.argument is not None:
-            argument = column_of(f"$a{j}", substitute(aggregate.argument, collapsed.projections))
-        if aggregate.filter is not None:
-            filter_ = column_of(f"$f{j}", substitute(aggregate.filter, collapsed.projections))
-        argument_type = aggregate.argument.type.with_time_attribute(None) if aggregate.argument else None
-        calls.append(AggregateCall(aggregate.function, argument, argument_type, aggregate.type, filter_))
-    time = InputRef(function.window.time_index, time_type)
-    time_index = column_of(function.input.columns[function.window.time_index].name, time)
-    condition = collapsed.condition
-    if condition is not None:
-        condition = substitute(condition, to_input)
-    columns = tuple(Column(name, expression.type) for name, expression in needed)
-    below = Calc(function.input, condition, tuple(e for _, e in needed), columns)
-    window = msgspec.structs.replace(function.window, time_index=time_index)
-    properties = tuple(p for p in PROPERTIES if p in found)
-    out = [Column(key_names[i], keys[i].type) for i in plain_keys]
-    out += [Column(a.text, a.type) for a in aggregates]
-    out += [Column(p.value, property_type(p, time_type)) for p in properties]
-    node = nodes.WindowAggregate(below, key_columns, tuple(calls), window, properties, tuple(out))
-    positions: dict[int, int] = {i: position for position, i in enumerate(plain_keys)}
-    first_property = len(plain_keys) + len(aggregates)
-    for position, which in enumerate(properties):
-        positions[found[which]] = first_property + position
-    mapping = [positions[i] for i in range(len(keys))]
-    mapping += [len(plain_keys) + j for j in range(len(aggregates))]
-    return node, tuple(mapping)
+def _common_columns(branches: list[WindowColumns | None]) -> WindowColumns | None:
+    first = branches[0]
+    if first is None or first.window.time_type.is_proctime:
+        return None
+    kept = dict(first.properties)
+    for branch in branches[1:]:
+        if branch is None or not _same_windows(branch.window, first.window):
+            return None
+        kept = {i: p for i, p in kept.items() if branch.properties.get(i) is p}
+    return WindowColumns(first.window, kept)
 
 
-def remap(expression: Expression, mapping: tuple[int, ...]) -> Expression:
-    """`expression` over (keys, aggregates) as one over the aggregate node's columns."""
-    return shift_inputs(expression, dict(enumerate(mapping)))
+def _same_windows(a: Window, b: Window) -> bool:
+    """Whether both give out the same windows, over whatever column."""
+    return _shape(a) == _shape(b)
+
+
+def _shape(window: Window) -> tuple[object, ...]:
+    type_ = window.time_type
+    return window.kind, window.size_ms, window.step_ms, window.offset_ms, type_.root, type_.time_attribute

@@ -196,11 +196,21 @@ class SelectQuery(exp.Expression):
 
     arg_types: ClassVar[dict[str, bool]] = {
         "expressions": True,
+        "distinct": False,
         "from_": False,
         "where": False,
         "group": False,
         "having": False,
     }
+
+
+class GroupingElement(exp.Expression):
+    """An item of GROUP BY that is no plain expression; `kind` is SET for `(a, b)` and `()`, ROLLUP, CUBE or SETS.
+
+    The items of a SET are expressions, those of ROLLUP and CUBE expressions and SETs, those of SETS anything.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {"kind": True, "expressions": True}
 
 
 class UnionAllQuery(exp.Expression):

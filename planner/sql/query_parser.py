@@ -137,11 +137,10 @@ class QueryParser(CallParser):
     def _select(self, start: Token) -> nodes.SelectQuery:
         if self._curr.token_type is TokenType.HINT:
             raise self._refuse(f"the hint {self._curr.text}")
-        if self._is_word("DISTINCT"):
-            raise self._refuse("SELECT DISTINCT")
-        if self._is_word("ALL", "STREAM"):
+        is_distinct = self._take_words("DISTINCT")
+        if not is_distinct and self._is_word("ALL", "STREAM"):
             self._advance()
-        select = nodes.SelectQuery(expressions=self._list_of(self._select_item))
+        select = nodes.SelectQuery(expressions=self._list_of(self._select_item), distinct=is_distinct)
         if self._take_words("FROM"):
             select.set("from_", self._from())
         if self._take_words("WHERE"):
@@ -166,12 +165,27 @@ class QueryParser(CallParser):
         return self._node(item, start)
 
     def _group_item(self) -> exp.Expr:
-        if self._is_word("GROUPING", "CUBE", "ROLLUP"):
-            word = self._curr.text.upper()
-            raise self._refuse("GROUPING SETS" if word == "GROUPING" else word)
+        """An expression, `(a, b)`, `()`, ROLLUP, CUBE or GROUPING SETS; the last three nest as Flink's do."""
+        start = self._curr
+        if self._is_word("GROUPING") and self._next_is_word("SETS"):
+            self._advance(2)
+            items = self._in_parentheses(lambda: self._list_of(self._group_item))
+            return self._node(nodes.GroupingElement(kind="SETS", expressions=items), start)
+        if self._is_word("CUBE", "ROLLUP") and self._next.token_type is TokenType.L_PAREN:
+            self._advance()
+            items = self._in_parentheses(lambda: self._list_of(self._grouping_set))
+            return self._node(nodes.GroupingElement(kind=start.text.upper(), expressions=items), start)
+        return self._grouping_set()
+
+    def _grouping_set(self) -> exp.Expr:
+        start = self._curr
         if self._curr.token_type is TokenType.L_PAREN and self._next.token_type is TokenType.R_PAREN:
-            raise self._refuse("the empty grouping set")
-        return self._expression()
+            self._advance(2)
+            return self._node(nodes.GroupingElement(kind="SET", expressions=[]), start)
+        item = self._expression()
+        if isinstance(item, exp.Tuple):
+            return self._node(nodes.GroupingElement(kind="SET", expressions=item.expressions), start)
+        return item
 
     # -- FROM ---------------------------------------------------------------------------------------
 
@@ -222,10 +236,17 @@ class QueryParser(CallParser):
         arguments: list[exp.Expr] = []
         self._expect(TokenType.L_PAREN, "(")
         if self._curr.token_type is not TokenType.R_PAREN:
-            arguments = self._list_of(self._argument)
+            arguments = self._list_of(self._table_function_argument)
         if not self._match(TokenType.R_PAREN):
             raise self._unexpected("',' or ')'")
         return self._node(nodes.TableFunctionCall(name=name, expressions=arguments), start)
+
+    def _table_function_argument(self) -> exp.Expr:
+        """An argument; a sub-query may stand without TABLE before it."""
+        start = self._curr
+        if start.token_type is TokenType.L_PAREN and self._next_is_word("SELECT", "WITH", "VALUES"):
+            return self._node(nodes.TableArgument(this=self._subquery(start)), start)
+        return self._argument()
 
     def _table_alias(self, table: exp.Expr) -> None:
         start = self._curr
