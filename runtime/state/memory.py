@@ -10,8 +10,10 @@ import pyarrow as pa
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange, OperatorContext
 from runtime.state.errors import SegmentError, StateTooLargeError
-from runtime.state.protocol import KEY_GROUP_FIELD, Reduce, WindowState, WriteSegments
+from runtime.state.keyed_table import MemoryKeyedTable, TableShape
+from runtime.state.protocol import KEY_GROUP_FIELD, KeyedTable, Reduce, WindowState, WriteSegments
 from runtime.state.segments import SegmentWriter, read_owned
+from runtime.state.table_snapshot import write_pieces
 
 BLOCKS_MAX = 64
 """Blocks a window may pile up before the youngest of them are merged."""
@@ -33,11 +35,14 @@ class MemoryStateBackend:
         self._writer = SegmentWriter(
             context.checkpoint_directory, context.state_directory, operator, str(context.attempt)
         )
+        self._wall_clock_ms = context.wall_clock_ms
         self._states: dict[str, MemoryWindowState] = {}
+        self._tables: dict[str, MemoryKeyedTable] = {}
 
     @property
     def byte_size(self) -> int:
-        return sum(state.byte_size for state in self._states.values())
+        sizes = [state.byte_size for state in self._states.values()]
+        return sum(sizes) + sum(table.byte_size for table in self._tables.values())
 
     def window_state(self, name: str, schema: pa.Schema, reduce: Reduce) -> WindowState:
         """See KeyedStateBackend. `schema` starts with the key group. Raises SegmentError, StateTooLargeError."""
@@ -50,24 +55,43 @@ class MemoryStateBackend:
                     state.restore(rows, handle.path)
         return state
 
+    def keyed_table(
+        self, name: str, keys: pa.Schema, values: pa.Schema, *, prefix_length: int = 0, ttl_ms: int = 0
+    ) -> KeyedTable:
+        """See KeyedStateBackend."""
+        shape = TableShape(name, keys, values, prefix_length, ttl_ms)
+        table = MemoryKeyedTable(shape, self._wall_clock_ms, self.check_size)
+        self._tables[name] = table
+        for handle in self._restored:
+            if handle.state == name:
+                for rows in read_owned(self._checkpoint_directory, handle, self._owned):
+                    table.restore(rows, handle.path)
+        table.finish_restore()
+        return table
+
     def capture(self, checkpoint_id: int) -> WriteSegments:
-        captured = [
-            (name, self._writer.reserve_name(name, checkpoint_id), state, state.capture())
-            for name, state in self._states.items()
-        ]
+        windows = [(name, state, state.capture()) for name, state in self._states.items()]
+        tables = [(name, table, table.capture()) for name, table in self._tables.items()]
 
         def write() -> tuple[SegmentHandle, ...]:
             handles = []
-            for name, file_name, state, windows in captured:
-                rows = state.snapshot_rows(windows)
-                if rows.num_rows:
-                    handles.append(self._writer.write(file_name, name, rows))
+            try:
+                for name, state, blocks in windows:
+                    rows = state.snapshot_rows(blocks)
+                    if rows.num_rows:
+                        handles.append(self._writer.write(self._writer.reserve_name(name, checkpoint_id), name, rows))
+                for name, _, capture in tables:
+                    handles += write_pieces(capture.pieces(), self._writer, name, checkpoint_id)
+            finally:
+                for _, table, capture in tables:
+                    table.release(capture)
             return tuple(handles)
 
         return write
 
     def close(self) -> None:
         self._states.clear()
+        self._tables.clear()
 
     def check_size(self) -> None:
         """Compact, then fail, when the states are above their share of managed memory."""
@@ -75,6 +99,8 @@ class MemoryStateBackend:
             return
         for state in self._states.values():
             state.compact()
+        for table in self._tables.values():
+            table.compact()
         if self.byte_size > self._managed_bytes:
             raise StateTooLargeError(self._operator, self.byte_size, self._managed_bytes)
 

@@ -56,31 +56,31 @@ class KeyedTable(Protocol):
     def row_count(self) -> int:
         """Rows held, evicted ones included."""
 
-    def slots(self, keys: Sequence[pa.Array], groups: KeyGroups) -> tuple[Slots, npt.NDArray[np.bool_]]:
+    def slots(self, keys: Sequence[pa.Array[Any]], groups: KeyGroups) -> tuple[Slots, npt.NDArray[np.bool_]]:
         """Slot of each row's key, made where it is missing (value columns of a new row: NULL, or 0 where not
         nullable). Second: whether the row is the first of a key that was made by this call. Raises
         StateTooLargeError."""
 
-    def find(self, keys: Sequence[pa.Array], groups: KeyGroups) -> Slots:
+    def find(self, keys: Sequence[pa.Array[Any]], groups: KeyGroups) -> Slots:
         """Slot of each row's key, -1 where there is none."""
 
-    def find_prefix(self, prefix: Sequence[pa.Array], groups: KeyGroups) -> tuple[Slots, Slots]:
+    def find_prefix(self, prefix: Sequence[pa.Array[Any]], groups: KeyGroups) -> tuple[Slots, Slots]:
         """All rows whose first key columns equal a row of `prefix` (as many columns as the table was made with):
         index into `prefix`, and slot; ordered by index, then by the order in which the rows were made. The rows of
         `prefix` are distinct."""
 
-    def keys(self, slots: Slots) -> list[pa.Array]:
+    def keys(self, slots: Slots) -> list[pa.Array[Any]]:
         """Key columns of the rows."""
 
-    def read(self, column: int, slots: Slots) -> pa.Array:
+    def read(self, column: int, slots: Slots) -> pa.Array[Any]:
         """Values of one value column."""
 
-    def write(self, column: int, slots: Slots, values: pa.Array) -> None:
+    def write(self, column: int, slots: Slots, values: pa.Array[Any]) -> None:
         """Set values; of a slot that occurs several times the last one stands. Marks the rows as changed."""
 
     def numbers(self, column: int) -> npt.NDArray[Any]:
-        """The live column, indexed by slot, to be read and changed in place. Before changing it, `touch` the slots. Valid
-        until the next call of `slots` or `settle`."""
+        """The live column, indexed by slot, to be read and changed in place. Before changing it, `touch` the slots.
+        Valid until the next call of `slots` or `settle`."""
 
     def touch(self, slots: Slots) -> None:
         """The rows are about to be changed, or are written again as they are (their time to live starts anew)."""

@@ -9,6 +9,7 @@ renamed; its name is never used twice; its handle carries the SHA-256 of the who
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -54,13 +55,13 @@ class SegmentWriter:
         self._root = Path(checkpoint_directory)
         self._directory = Path(state_directory)
         self._prefix = f"{attempt}-{hashlib.sha256(uid.encode()).hexdigest()[:8]}"
-        self._sequence = 0
+        # Names are taken by the task's thread and by the one that writes: `next` is atomic.
+        self._sequence = itertools.count(1)
 
     def reserve_name(self, state: str, checkpoint_id: int) -> str:
         """A file name that this attempt has not used before."""
-        self._sequence += 1
         readable = re.sub(r"[^A-Za-z0-9_]+", "_", state)
-        return f"{self._prefix}-{readable}-c{checkpoint_id}-{self._sequence}.arrow"
+        return f"{self._prefix}-{readable}-c{checkpoint_id}-{next(self._sequence)}.arrow"
 
     def write(self, name: str, state: str, rows: pa.RecordBatch) -> SegmentHandle:
         """Write `rows` (sorted by key group, at least one) as segment `name`. Raises OSError."""

@@ -1,0 +1,208 @@
+"""From a key's hash to its slot: open addressing over whole batches, in numpy.
+
+The table holds slot numbers. A probe compares the 64-bit hash stored per slot first and the keys themselves (through
+the caller's comparison) after it: a hash alone is no identity. Growing never stops the world: the bigger table takes
+new keys at once, old ones move over in pieces, and until then look-ups ask both.
+
+An entry is never deleted: the hash of a freed slot is spoilt instead, so the entry matches nothing; when the slot is
+used again it simply has two entries. Such stale entries go when the table is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.key_groups import Hashes
+
+EMPTY = -1
+TABLE_SIZE_MIN = 1 << 10
+LOAD_MAX = 0.5
+MOVED_PER_INSERT = 4
+"""Slots moved to a bigger table per new key: the move ends well before the table is full again."""
+MOVED_MIN = 16_384
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Table = npt.NDArray[np.int32]
+SameKey = Callable[[Rows, Rows], Mask]
+"""Whether the key in each slot equals the key of the batch's row beside it."""
+SameRow = Callable[[Rows, Rows], Mask]
+"""Whether two rows of the batch have equal keys."""
+
+
+class KeyIndex:
+    """`hashes` and `live` are indexed by slot and belong to the index; the owner of the slots reads them."""
+
+    def __init__(self) -> None:
+        self.hashes: Hashes = np.zeros(1, dtype=np.uint64)
+        self.live: Mask = np.zeros(1, dtype=np.bool_)
+        self.live_count = 0
+        self._table: Table = np.full(TABLE_SIZE_MIN, EMPTY, dtype=np.int32)
+        self._entry_count = 0
+        self._old: Table | None = None
+        self._moved = 0
+        self._move_end = 0
+
+    @property
+    def byte_size(self) -> int:
+        old = 0 if self._old is None else self._old.nbytes
+        return self._table.nbytes + old + self.hashes.nbytes + self.live.nbytes
+
+    def grow(self, capacity: int) -> None:
+        """Make room for slots below `capacity`."""
+        self.hashes = grown(self.hashes, capacity)
+        live = np.zeros(capacity, dtype=np.bool_)
+        live[: len(self.live)] = self.live
+        self.live = live
+
+    def find(self, hashes: Hashes, same: SameKey) -> Rows:
+        """Slot of each row's key, -1 where there is none."""
+        slots = self._find_in(self._table, hashes, same)
+        if self._old is not None:
+            missing = np.flatnonzero(slots < 0)
+            if len(missing):
+                slots[missing] = self._find_in(
+                    self._old, hashes[missing], lambda found, rows: same(found, missing[rows])
+                )
+        return slots
+
+    def insert(self, hashes: Hashes, rows: Rows, same: SameRow, allocate: Callable[[Rows], Rows]) -> tuple[Rows, Mask]:
+        """Take in the keys of `rows` (ascending), none of which is in the index. `allocate` gets the first row of each
+        distinct key, in order, and returns their slots. Returns slot of each row, and whether it is the first of its
+        key."""
+        self._reserve(len(rows))
+        own_hashes = hashes[rows]
+        owners, places = self._claim(own_hashes, lambda left, right: same(rows[left], rows[right]))
+        first: Mask = owners == np.arange(len(rows))
+        firsts = np.flatnonzero(first)
+        new_slots = allocate(rows[firsts])
+        self._table[places[firsts]] = new_slots
+        self.hashes[new_slots] = own_hashes[firsts]
+        self.live[new_slots] = True
+        self.live_count += len(new_slots)
+        self._entry_count += len(new_slots)
+        slots = np.empty(len(rows), dtype=np.int64)
+        slots[firsts] = new_slots
+        return slots[owners], first
+
+    def free(self, slots: Rows) -> None:
+        """The keys of these (distinct, live) slots are no longer in the index."""
+        self.hashes[slots] = ~self.hashes[slots]
+        self.live[slots] = False
+        self.live_count -= len(slots)
+
+    def move(self, slot_count: int) -> None:
+        """Go on with moving entries to the bigger table."""
+        if self._old is None:
+            return
+        end = min(self._moved + slot_count, self._move_end)
+        slots = self._moved + np.flatnonzero(self.live[self._moved : end])
+        self._place(slots)
+        self._moved = end
+        if end == self._move_end:
+            self._old = None
+
+    def _find_in(self, table: Table, hashes: Hashes, same: SameKey) -> Rows:
+        slots = self._probe(table, hashes, np.arange(len(hashes)), None)
+        found = np.flatnonzero(slots >= 0)
+        if len(found):
+            equal = same(slots[found], found)
+            if not equal.all():
+                # Other keys with the same 64 bits: go on behind them, comparing keys at each step.
+                unequal = found[~equal]
+                slots[unequal] = self._probe(table, hashes, unequal, same)
+        return slots
+
+    def _probe(self, table: Table, hashes: Hashes, rows: Rows, same: SameKey | None) -> Rows:
+        """Per row, the first slot on the key's way with its hash (and, given `same`, its key); -1 without."""
+        mask = len(table) - 1
+        slots = np.full(len(rows), -1, dtype=np.int64)
+        wanted = hashes[rows]
+        places = (wanted & np.uint64(mask)).view(np.int64)
+        pending = np.arange(len(rows))
+        step = 0
+        while len(pending):
+            seen = table[places]
+            filled = seen != EMPTY
+            hit = filled & (self.hashes[seen] == wanted)
+            if same is not None and hit.any():
+                hits = np.flatnonzero(hit)
+                hit[hits] = same(seen[hits].astype(np.int64), rows[pending[hits]])
+            slots[pending[hit]] = seen[hit]
+            rest = np.flatnonzero(filled & ~hit)
+            pending, wanted = pending[rest], wanted[rest]
+            step += 1
+            places = (places[rest] + step) & mask
+        return slots
+
+    def _claim(self, hashes: Hashes, same: SameRow) -> tuple[Rows, Rows]:
+        """A place in the table for each distinct key; provisional entries (-2 - row) stand there. Returns the first row
+        of each row's key, and the places of those."""
+        table, mask = self._table, len(self._table) - 1
+        owners = np.empty(len(hashes), dtype=np.int64)
+        taken = np.empty(len(hashes), dtype=np.int64)
+        pending = np.arange(len(hashes))
+        places = (hashes & np.uint64(mask)).view(np.int64)
+        step = 0
+        while len(pending):
+            seen = table[places]
+            empty = np.flatnonzero(seen == EMPTY)[::-1]
+            if len(empty):
+                # Backwards: of the rows that want one place the first is written last and stays. Rows with equal keys
+                # go the same way step by step, so the first of a key is its owner.
+                table[places[empty]] = -2 - pending[empty]
+                seen = table[places]
+            owner = -2 - seen.astype(np.int64)
+            own = owner == pending
+            twin = np.flatnonzero((owner >= 0) & ~own)
+            twin = twin[hashes[owner[twin]] == hashes[pending[twin]]]
+            if len(twin):
+                twin = twin[same(owner[twin], pending[twin])]
+            taken[pending[own]] = places[own]
+            done = own
+            done[twin] = True
+            owners[pending[done]] = owner[done]
+            rest = np.flatnonzero(~done)
+            pending = pending[rest]
+            step += 1
+            places = (places[rest] + step) & mask
+        return owners, taken
+
+    def _place(self, slots: Rows) -> None:
+        """Enter slots whose keys are distinct and not in the current table."""
+        table, mask = self._table, len(self._table) - 1
+        places = (self.hashes[slots] & np.uint64(mask)).view(np.int64)
+        step = 0
+        while len(slots):
+            empty = np.flatnonzero(table[places] == EMPTY)
+            table[places[empty]] = slots[empty]
+            rest = np.flatnonzero(table[places] != slots)
+            slots = slots[rest]
+            step += 1
+            places = (places[rest] + step) & mask
+
+    def _reserve(self, key_count: int) -> None:
+        """Room for so many more keys; a bigger (or cleaner) table is started where there is none."""
+        self.move(max(MOVED_MIN, MOVED_PER_INSERT * key_count))
+        if self._entry_count + key_count <= LOAD_MAX * len(self._table):
+            return
+        self.move(len(self.live))
+        size = TABLE_SIZE_MIN
+        while size * LOAD_MAX < 1.2 * (self.live_count + key_count):
+            size *= 2
+        self._old = self._table
+        self._table = np.full(size, EMPTY, dtype=np.int32)
+        self._entry_count = self.live_count
+        self._moved, self._move_end = 0, len(self.live)
+        self.move(max(MOVED_MIN, MOVED_PER_INSERT * key_count))
+
+
+def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
+    """A copy with room for `capacity` items; what is new is undefined."""
+    bigger = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
+    bigger[: len(array)] = array
+    return bigger

@@ -1,0 +1,111 @@
+"""A snapshot of a keyed table that is taken while the table is used.
+
+Opening it costs the same at any size. From then on each row is copied out exactly once: by the task's thread just
+before the row is changed or removed (`preserve`), or piece by piece by the thread that writes the snapshot, whichever
+comes first. Both mark a row as captured under the table's lock *before* it may change, so what is copied is always the
+row as it was when the snapshot was opened; rows made later are marked from the start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from threading import RLock
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.state.protocol import Slots
+from runtime.state.segments import SegmentWriter
+
+CAPTURED_ROWS = 16_384
+"""Rows copied at once: the task's thread may have to wait for so many."""
+SEGMENT_ROWS = 262_144
+SEGMENT_BYTES = 32 << 20
+"""A segment is written when so much has been collected: what a snapshot needs in memory."""
+
+
+class CapturedTable(Protocol):
+    """What a capture needs of its table."""
+
+    @property
+    def lock(self) -> RLock: ...
+
+    def live_among(self, first: int, end: int) -> Slots: ...
+
+    def rows(self, slots: Slots) -> pa.RecordBatch: ...
+
+
+class TableCapture:
+    """`slot_count`: slots in use when it was opened."""
+
+    def __init__(self, table: CapturedTable, slot_count: int) -> None:
+        self._table = table
+        self._slot_count = slot_count
+        # Fresh pages: nothing is written until a row is captured.
+        self._captured: npt.NDArray[np.bool_] = np.zeros(slot_count, dtype=np.bool_)
+        self._preserved: deque[pa.RecordBatch] = deque()
+        self._next = 0
+
+    def preserve(self, slots: Slots) -> None:
+        """These rows are about to change. The caller holds the lock."""
+        slots = slots[slots < self._slot_count]
+        slots = np.unique(slots[~self._captured[slots]])
+        if len(slots):
+            self._captured[slots] = True
+            self._preserved.append(self._table.rows(slots))
+
+    def exclude(self, slots: Slots) -> None:
+        """These slots get new rows, which are not part of the snapshot. The caller holds the lock."""
+        self._captured[slots[slots < self._slot_count]] = True
+
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """Every row of the snapshot once, in no order; for the writing thread."""
+        while True:
+            with self._table.lock:
+                piece = self._take()
+            if piece is None:
+                return
+            yield piece
+
+    def _take(self) -> pa.RecordBatch | None:
+        if self._preserved:
+            return self._preserved.popleft()
+        while self._next < self._slot_count:
+            first, self._next = self._next, min(self._next + CAPTURED_ROWS, self._slot_count)
+            slots = self._table.live_among(first, self._next)
+            slots = slots[~self._captured[slots]]
+            if len(slots):
+                self._captured[slots] = True
+                return self._table.rows(slots)
+        return None
+
+
+def write_pieces(
+    pieces: Iterable[pa.RecordBatch], writer: SegmentWriter, state: str, checkpoint_id: int
+) -> Iterator[SegmentHandle]:
+    """Write rows as segments of bounded size, each sorted by key group (rows of one keep their order)."""
+    collected: list[pa.RecordBatch] = []
+    row_count = byte_size = 0
+    for piece in pieces:
+        collected.append(piece)
+        row_count += piece.num_rows
+        byte_size += piece.nbytes
+        if row_count >= SEGMENT_ROWS or byte_size >= SEGMENT_BYTES:
+            yield _write_segment(collected, writer, state, checkpoint_id)
+            collected = []
+            row_count = byte_size = 0
+    if row_count:
+        yield _write_segment(collected, writer, state, checkpoint_id)
+
+
+def _write_segment(
+    pieces: list[pa.RecordBatch], writer: SegmentWriter, state: str, checkpoint_id: int
+) -> SegmentHandle:
+    rows = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
+    pieces.clear()
+    rows = rows.take(np.argsort(rows.column(0).to_numpy(), kind="stable"))
+    return writer.write(writer.reserve_name(state, checkpoint_id), state, rows)
