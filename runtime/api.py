@@ -59,6 +59,9 @@ class CheckpointSummary(msgspec.Struct, frozen=True):
     latest_bytes: int = 0
     latest_path: str = ""
     restored_id: int = 0
+    latest_savepoint_id: int = 0
+    latest_savepoint_path: str = ""
+    latest_savepoint_at_ms: int = 0
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class JobStatus(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     generation: int = 0
     is_query: bool = False
+    restore_notes: tuple[str, ...] = ()
+    """What the user should know about the savepoint that the job was started from."""
 
 
 class TaskManagerStatus(msgspec.Struct, frozen=True):
@@ -111,8 +116,47 @@ class ResultPage(msgspec.Struct, frozen=True):
     ended: bool
 
 
+class SavepointRequest(msgspec.Struct, frozen=True):
+    """`directory` empty = the job's own `execution.checkpointing.savepoint-dir`. `stop` ends the job with the
+    savepoint, `drain` (with `stop`) fires first what is due and ends it for good. `trigger_id` empty = a new one;
+    asking again under a known one changes nothing."""
+
+    directory: str = ""
+    stop: bool = False
+    drain: bool = False
+    trigger_id: str = ""
+
+
+class SavepointState(StrEnum):
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class SavepointStatus(msgspec.Struct, frozen=True):
+    """`location` is the savepoint's own directory. A failed stop may have one, too: the savepoint was complete, but the
+    job did not end as it should."""
+
+    trigger_id: str
+    state: SavepointState
+    location: str = ""
+    failure: Failure | None = None
+
+
 class UnknownJobError(Exception):
     """No job with that id."""
+
+
+class UnknownSavepointError(Exception):
+    """The job knows no savepoint operation with that id (it may have been of an earlier JobManager)."""
+
+
+class SavepointRefusedError(Exception):
+    """A savepoint cannot be asked for like this; the message says why."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class SubmissionRefusedError(Exception):
@@ -146,6 +190,12 @@ class JobClient(Protocol):
 
     async def cancel(self, job_id: JobId) -> None:
         """Ends the job; a no-op when it is terminal. Raises UnknownJobError."""
+
+    async def trigger_savepoint(self, job_id: JobId, request: SavepointRequest) -> str:
+        """Begins a savepoint and returns the operation's id. Raises UnknownJobError, SavepointRefusedError."""
+
+    async def savepoint(self, job_id: JobId, trigger_id: str, wait_ms: int = 0) -> SavepointStatus:
+        """What has come of it; waits up to `wait_ms` for the end. Raises UnknownJobError, UnknownSavepointError."""
 
     async def status(self, job_id: JobId) -> JobStatus:
         """Raises UnknownJobError."""

@@ -40,10 +40,12 @@ class WatermarkStatus(msgspec.Struct, frozen=True, tag="status"):
 
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
-    """Separates the rows that belong to checkpoint `checkpoint_id` from those that do not."""
+    """Separates the rows that belong to checkpoint `checkpoint_id` from those that do not. `stop`: the checkpoint is to
+    be the job's last: until it is committed (then the sources end) or given up, no row follows and no timer fires."""
 
     checkpoint_id: int
     generation: int
+    stop: bool = False
 
 
 class EndOfInput(msgspec.Struct, frozen=True, tag="end"):

@@ -17,6 +17,9 @@ CHECKPOINTS_RETAINED = "execution.checkpointing.num-retained"
 RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
 RECOVERY_PATH = "execution.state-recovery.path"
+IGNORE_UNCLAIMED_STATE = "execution.state-recovery.ignore-unclaimed-state"
+ALLOW_REWIND = "execution.state-recovery.allow-rewind"
+SAVEPOINT_DIRECTORY = "execution.checkpointing.savepoint-dir"
 
 _FIXED = "restart-strategy.fixed-delay."
 _EXPONENTIAL = "restart-strategy.exponential-delay."
@@ -74,11 +77,21 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     retained_count: int = 1
 
 
+class RecoverySettings(msgspec.Struct, frozen=True):
+    """`path`: the savepoint a new job starts from (empty = none)."""
+
+    path: str = ""
+    ignore_unclaimed_state: bool = False
+    allow_rewind: bool = False
+
+
 class JobSettings(msgspec.Struct, frozen=True):
-    """What the JobManager needs of a job's settings."""
+    """What the JobManager needs of a job's settings. `savepoint_directory`: where savepoints go if nobody says."""
 
     checkpoint: CheckpointSettings = CheckpointSettings()
     restart: RestartSettings = RestartSettings()
+    recovery: RecoverySettings = RecoverySettings()
+    savepoint_directory: str = ""
 
 
 def parse_duration_ms(text: str) -> float:
@@ -103,14 +116,27 @@ def integer(settings: Mapping[str, str], key: str, default: int, minimum: int = 
     return value
 
 
+def boolean(settings: Mapping[str, str], key: str, default: bool) -> bool:
+    """Raises SettingError."""
+    return _read(settings, key, _parse_boolean, default)
+
+
 def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
     """Raises SettingError for the first value that cannot be used."""
     backend = settings.get(STATE_BACKEND, "hashmap").strip().lower()
     if backend != "hashmap":
         raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use 'hashmap'")
-    if settings.get(RECOVERY_PATH, "").strip():
-        raise SettingError(RECOVERY_PATH, "starting a job from a given savepoint is not supported")
-    return JobSettings(_checkpoint_settings(settings), _restart_settings(settings))
+    recovery = RecoverySettings(
+        settings.get(RECOVERY_PATH, "").strip(),
+        boolean(settings, IGNORE_UNCLAIMED_STATE, False),
+        boolean(settings, ALLOW_REWIND, False),
+    )
+    return JobSettings(
+        _checkpoint_settings(settings),
+        _restart_settings(settings),
+        recovery,
+        settings.get(SAVEPOINT_DIRECTORY, "").strip(),
+    )
 
 
 def _checkpoint_settings(settings: Mapping[str, str]) -> CheckpointSettings:
@@ -179,6 +205,16 @@ def _parse_integer(text: str) -> int:
         return int(text.strip())
     except ValueError:
         raise ValueError(f"'{text}' is not a whole number") from None
+
+
+def _parse_boolean(text: str) -> bool:
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError(f"'{text}' is neither true nor false")
 
 
 def _parse_number(text: str) -> float:

@@ -273,7 +273,7 @@ class CheckpointCoordinator:
             case Phase.STORING | Phase.STOPPED:
                 return None
             case Phase.IDLE:
-                if self._is_draining:
+                if _drains(self._stopping):
                     return self._stopping_since_ms + self._settings.timeout_ms
                 if self._settings.interval_ms == 0 or len(self._done) == len(self._tasks):
                     return None
@@ -338,7 +338,7 @@ class CheckpointCoordinator:
         if deadline_ms is None or now_ms < deadline_ms:
             return []
         match self._phase:
-            case Phase.IDLE if self._is_draining:
+            case Phase.IDLE if _drains(self._stopping):
                 waited_ms = self._settings.timeout_ms
                 return self._fail(Failure(f"the job had not drained within {waited_ms} ms", "external", True))
             case Phase.IDLE:
@@ -349,13 +349,16 @@ class CheckpointCoordinator:
                 reason = f"checkpoint {self._current_id}: {missing} tasks had not answered within {waited_ms} ms"
                 return self._abort(reason, Failure(reason, "external", True), now_ms)
             case _:
-                return self._commit_overdue()
+                waiting = ", ".join(str(a) for a in sorted(self._uncommitted()))
+                waited_ms = self._settings.timeout_ms
+                message = f"checkpoint {self._current_id}: no commit within {waited_ms} ms from {waiting}"
+                return self._fail(Failure(message, "external", True))
 
     def _trigger_if_due(self, now_ms: int) -> list[CoordinatorCommand]:
         live = self._live()
         if self._phase is not Phase.IDLE or not live:
             return []
-        if self._is_draining:
+        if _drains(self._stopping):
             if not self._final_due():
                 return []
             self._savepoint = self._stopping
@@ -378,14 +381,10 @@ class CheckpointCoordinator:
         self._enter(Phase.ACKNOWLEDGING, now_ms)
         self.counts.triggered += 1
         self._barrier_sent = {a for a in live if self._tasks[a].injects or a in self._ended}
-        return [ReserveCheckpointId(self._current_id), self._barriers(tuple(sorted(self._barrier_sent)))]
-
-    def _barriers(self, attempts: tuple[AttemptId, ...]) -> SendBarriers:
-        return SendBarriers(self._current_id, attempts, stop=self._savepoint is not None and self._savepoint.stop)
-
-    @property
-    def _is_draining(self) -> bool:
-        return self._stopping is not None and self._stopping.drain
+        return [
+            ReserveCheckpointId(self._current_id),
+            _barriers(self._current_id, tuple(sorted(self._barrier_sent)), self._savepoint),
+        ]
 
     def _on_savepoint_wanted(self, event: SavepointWanted, now_ms: int) -> list[CoordinatorCommand]:
         if self._stopping is not None:
@@ -420,7 +419,7 @@ class CheckpointCoordinator:
         waits = self._phase is Phase.ACKNOWLEDGING and event.attempt in self._live() - set(self._acks)
         if waits and event.attempt not in self._barrier_sent:
             self._barrier_sent.add(event.attempt)
-            return [self._barriers((event.attempt,))]
+            return [_barriers(self._current_id, (event.attempt,), self._savepoint)]
         return self._trigger_if_due(now_ms)
 
     def _on_finished(self, event: TaskFinished, now_ms: int) -> list[CoordinatorCommand]:
@@ -504,11 +503,6 @@ class CheckpointCoordinator:
         self._enter(Phase.IDLE, now_ms)
         return [completed, *self._trigger_if_due(now_ms)]
 
-    def _commit_overdue(self) -> list[CoordinatorCommand]:
-        waiting = ", ".join(str(a) for a in sorted(self._uncommitted()))
-        message = f"checkpoint {self._current_id}: no commit within {self._settings.timeout_ms} ms from {waiting}"
-        return self._fail(Failure(message, "external", True))
-
     def _abort(self, reason: str, failure: Failure, now_ms: int) -> list[CoordinatorCommand]:
         self.counts.failed += 1
         self._acks = {}
@@ -521,9 +515,7 @@ class CheckpointCoordinator:
             return abort + self._fail(failure)
         return abort + self._trigger_if_due(now_ms)
 
-    def _give_up_savepoint(
-        self, savepoint: SavepointWanted, failure: Failure, now_ms: int
-    ) -> list[CoordinatorCommand]:
+    def _give_up_savepoint(self, savepoint: SavepointWanted, failure: Failure, now_ms: int) -> list[CoordinatorCommand]:
         """The user hears of it; the job goes on, unless its sources have ended for it."""
         failed: list[CoordinatorCommand] = [SavepointFailed(savepoint.trigger_id, failure)]
         self._savepoint = None
@@ -540,6 +532,14 @@ class CheckpointCoordinator:
     def _enter(self, phase: Phase, now_ms: int) -> None:
         self._phase = phase
         self._phase_since_ms = now_ms
+
+
+def _drains(wanted: SavepointWanted | None) -> bool:
+    return wanted is not None and wanted.drain
+
+
+def _barriers(number: int, attempts: tuple[AttemptId, ...], savepoint: SavepointWanted | None) -> SendBarriers:
+    return SendBarriers(number, attempts, stop=savepoint is not None and savepoint.stop)
 
 
 def _refused(reason: str) -> Failure:

@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 
 from planner.ir.job_graph import Fingerprint
+from runtime.checkpoint.identity import OperatorRecord
 from runtime.checkpoint.snapshot import SegmentHandle, SubtaskSnapshot
 from runtime.ids import JobId
 
@@ -67,6 +68,10 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
     sinks: tuple[SinkRecord, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
     counts: CheckpointCounts = CheckpointCounts()
+    operators: tuple[OperatorRecord, ...] = ()
+    is_savepoint: bool = False
+    drained: bool = False
+    """A savepoint taken after every source had ended for it and all that was due had fired."""
     version: int = MANIFEST_VERSION
 
     @property
@@ -92,14 +97,16 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
         return any(needle in c.data for s in self.snapshots for o in s.operators for c in o.committables)
 
 
-class CheckpointPointer(msgspec.Struct, frozen=True):
-    """The metadata store's record of the latest committed checkpoint. `path` is relative to the job's directory."""
+class CheckpointPointer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The metadata store's record of the latest committed checkpoint. `path` is relative to the job's directory.
+    `stopped_with`: the savepoint (its directory) that is this checkpoint and has ended the job."""
 
     generation: int
     checkpoint_id: int
     path: str
     checksum: str
     """Hex SHA-256 of the whole manifest file."""
+    stopped_with: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -31,6 +31,10 @@ class RestoreRefusedError(Exception):
     domain = "user"
     retry = False
 
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
 
 class RestorePlan(msgspec.Struct, frozen=True):
     """`floors`: (sink uid, owner) → highest epoch known to be committed once all tasks have recovered."""
@@ -100,7 +104,7 @@ def _check_compatible(graph: JobGraph, manifest: CheckpointManifest) -> None:
     new_uids = {operator.uid for vertex in graph.vertices for operator in vertex.operators}
     for snapshot in manifest.snapshots:
         for operator in snapshot.operators:
-            if operator.uid not in new_uids and _has_state(operator):
+            if operator.uid not in new_uids and has_state(operator):
                 raise RestoreRefusedError(
                     f"checkpoint {manifest.checkpoint_id} has state of operator '{operator.uid}', "
                     "which the job no longer has"
@@ -124,7 +128,8 @@ def _check_compatible(graph: JobGraph, manifest: CheckpointManifest) -> None:
                 )
 
 
-def _has_state(operator: OperatorSnapshot) -> bool:
+def has_state(operator: OperatorSnapshot) -> bool:
+    """Whether anything would be lost without it."""
     return bool(
         operator.splits
         or operator.segments

@@ -28,7 +28,7 @@ from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.ids import JobId
 
 EPOCHS = "epochs"
-_MANIFEST = "manifest"
+MANIFEST = "manifest"
 _READ_BYTES = 1 << 20
 
 
@@ -60,18 +60,18 @@ class CheckpointStore:
         directory = job_directory / f"g{manifest.generation}" / f"chk-{manifest.checkpoint_id}"
         directory.mkdir(parents=True, exist_ok=True)
         data = encode_manifest(manifest)
-        temporary = directory / f".{_MANIFEST}.{os.getpid()}"
+        temporary = directory / f".{MANIFEST}.{os.getpid()}"
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(temporary, directory / _MANIFEST)
+            os.link(temporary, directory / MANIFEST)
         finally:
             temporary.unlink()
         for folder in (directory, directory.parent, job_directory):
-            _sync_directory(folder)
-        path = str((directory / _MANIFEST).relative_to(job_directory))
+            sync_directory(folder)
+        path = str((directory / MANIFEST).relative_to(job_directory))
         return CheckpointPointer(manifest.generation, manifest.checkpoint_id, path, hashlib.sha256(data).hexdigest())
 
     def read(self, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
@@ -146,7 +146,8 @@ def _file_checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make what was created or renamed in it durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

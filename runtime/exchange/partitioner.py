@@ -28,14 +28,27 @@ def partitioner(
     match kind:
         case EdgeKind.FORWARD | EdgeKind.SINGLE:
             return _all_to_first
-        case EdgeKind.REBALANCE:
+        case EdgeKind.REBALANCE | EdgeKind.RESCALE:
             return _Rebalance(consumer_parallelism, first_channel)
+        case EdgeKind.BROADCAST:
+            return _Broadcast(consumer_parallelism)
         case EdgeKind.HASH:
             return _Hash(keys, consumer_parallelism, max_parallelism)
 
 
 def _all_to_first(batch: Batch) -> Iterator[Part]:
     yield 0, batch
+
+
+class _Broadcast:
+    """The same rows to every consumer."""
+
+    def __init__(self, consumer_count: int) -> None:
+        self._count = consumer_count
+
+    def __call__(self, batch: Batch) -> Iterator[Part]:
+        for index in range(self._count):
+            yield index, batch
 
 
 class _Rebalance:

@@ -15,6 +15,8 @@ from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
 from runtime.api import CheckpointSummary, StaleLeaderError
 from runtime.checkpoint import coordinator as core
+from runtime.checkpoint import savepoint as savepoints
+from runtime.checkpoint.identity import operator_record
 from runtime.checkpoint.manifest import (
     CheckpointCounts,
     CheckpointManifest,
@@ -27,9 +29,10 @@ from runtime.ids import AttemptId
 from runtime.job_settings import JobSettings
 from runtime.jobmanager.execution_graph import ExecutionGraph
 from runtime.jobmanager.preparation import Restored
+from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.metadata.jobs import JobRecord
-from runtime.protocol.messages import AbortCheckpoint, CommitCheckpoint, Failure, TriggerCheckpoint
+from runtime.protocol.messages import AbortCheckpoint, CommitCheckpoint, EndSources, Failure, TriggerCheckpoint
 from runtime.taskmanager.failures import failure_of
 
 _log = logging.getLogger(__name__)
@@ -68,6 +71,16 @@ class CheckpointHistory:
             counts = manifest.counts
             self.triggered, self.completed, self.failed = counts.triggered, counts.completed, counts.failed
         self.latest = msgspec.structs.replace(self.latest, restored_id=manifest.checkpoint_id)
+        if pointer.stopped_with:
+            self.savepoint(manifest, pointer.stopped_with)
+
+    def savepoint(self, manifest: CheckpointManifest, location: str) -> None:
+        self.latest = msgspec.structs.replace(
+            self.latest,
+            latest_savepoint_id=manifest.checkpoint_id,
+            latest_savepoint_path=location,
+            latest_savepoint_at_ms=wall_clock_ms(),
+        )
 
     def summary(self, in_progress: int) -> CheckpointSummary:
         return msgspec.structs.replace(
@@ -92,6 +105,7 @@ class Checkpointing:
         next_checkpoint_id: int,
         durable: HelperThread,
         history: CheckpointHistory,
+        operations: SavepointOperations,
         post: Callable[[core.CoordinatorEvent], None],
         fail: Callable[[Failure], None],
     ) -> None:
@@ -100,6 +114,10 @@ class Checkpointing:
         self._settings = settings
         self._durable = durable
         self._history = history
+        self._operations = operations
+        self._locations: dict[str, str] = {}
+        """Savepoints of this generation by trigger: their directories."""
+        self._closed = False
         self._post = post
         self._fail = fail
         self._pointer = generation.restored.pointer
@@ -128,6 +146,10 @@ class Checkpointing:
     def in_progress(self) -> int:
         return 0 if self._core.phase in (core.Phase.IDLE, core.Phase.STOPPED) else 1
 
+    def close(self) -> None:
+        """The generation has ended: what it has not begun to store is not stored any more."""
+        self._closed = True
+
     async def handle(self, event: core.CoordinatorEvent) -> None:
         """One event; its commands are performed in order. Raises StaleLeaderError."""
         for command in self._core.handle(event, monotonic_ms()):
@@ -140,8 +162,11 @@ class Checkpointing:
                 self._history.triggered += 1
                 reserve = self._services.records.set_next_checkpoint_id
                 await self._durable.run(reserve, execution.job_id, checkpoint_id + 1)
-            case core.SendBarriers(checkpoint_id=checkpoint_id, attempts=attempts):
-                self._send_barriers(checkpoint_id, attempts)
+            case core.SendBarriers():
+                self._send_barriers(command)
+            case core.EndSources():
+                for slot in execution.slots:
+                    self._services.slots.send(slot, EndSources(slot.slot_id, execution.job_id, execution.generation))
             case core.StoreCheckpoint():
                 self._spawn(self._store(command))
             case core.SendCommit(checkpoint_id=checkpoint_id):
@@ -156,6 +181,11 @@ class Checkpointing:
                     self._services.slots.send(slot, abort)
             case core.CheckpointCompleted():
                 self._completed(command)
+            case core.SavepointTaken(wanted=wanted):
+                self._savepoint_taken(wanted)
+            case core.SavepointFailed(trigger_id=trigger_id, failure=failure):
+                _log.warning("job %s: savepoint failed: %s", execution.job_id, failure.message)
+                self._operations.failed(trigger_id, failure)
             case core.FailJob(failure=failure):
                 self._fail(failure)
             case core.Ignored(reason=reason):
@@ -163,25 +193,39 @@ class Checkpointing:
             case _ as unknown:
                 assert_never(unknown)
 
-    def _send_barriers(self, checkpoint_id: int, attempts: tuple[AttemptId, ...]) -> None:
+    def _send_barriers(self, barriers: core.SendBarriers) -> None:
         execution = self._generation.execution
+        number, stop = barriers.checkpoint_id, barriers.stop
         for slot in execution.slots:
-            here = tuple(a for a in attempts if execution.slot(a).slot_id == slot.slot_id)
+            here = tuple(a for a in barriers.attempts if execution.slot(a).slot_id == slot.slot_id)
             if here:
-                trigger = TriggerCheckpoint(slot.slot_id, execution.job_id, execution.generation, checkpoint_id, here)
+                trigger = TriggerCheckpoint(slot.slot_id, execution.job_id, execution.generation, number, here, stop)
                 self._services.slots.send(slot, trigger)
 
     # ----------------------------------------------------------------------------------------------------- storing
 
     async def _store(self, command: core.StoreCheckpoint) -> None:
         manifest = self._manifest(command)
+        location = ""
         try:
+            if command.savepoint is not None:
+                target = command.savepoint.directory
+                location = await asyncio.to_thread(savepoints.write, self._services.store, manifest, target)
+            if self._closed:
+                # The next generation may have read the pointer by now: it must not move any more.
+                savepoints.discard(location)
+                return
+            if command.savepoint is not None and not command.savepoint.stop:
+                self._savepoint_stored(manifest, command.savepoint, location)
+                return
             if not self._generation.graph.is_query:
-                self._pointer = await self._durable.run(self._store_durably, manifest, self._pointer)
+                self._pointer = await self._durable.run(self._store_durably, manifest, self._pointer, location)
                 self._verified.update(segment.path for segment in manifest.segments)
         except StaleLeaderError:
             self._services.lost_leadership()
         except Exception as error:
+            if location:
+                savepoints.discard(location)
             failure = failure_of(error)
             message = f"checkpoint {command.checkpoint_id} could not be stored: {failure.message}"
             self._post(core.StoreFailed(command.checkpoint_id, msgspec.structs.replace(failure, message=message)))
@@ -196,15 +240,38 @@ class Checkpointing:
                 latest_bytes=manifest.state_bytes,
                 latest_path=str(directory / path) if path else "",
                 restored_id=manifest.restored_id,
+                latest_savepoint_id=self._history.latest.latest_savepoint_id,
+                latest_savepoint_path=self._history.latest.latest_savepoint_path,
+                latest_savepoint_at_ms=self._history.latest.latest_savepoint_at_ms,
             )
+            if command.savepoint is not None:
+                self._note_savepoint(manifest, command.savepoint, location)
             self._post(core.CheckpointStored(command.checkpoint_id))
 
-    def _store_durably(self, manifest: CheckpointManifest, old: CheckpointPointer | None) -> CheckpointPointer:
+    def _savepoint_stored(self, manifest: CheckpointManifest, wanted: core.SavepointWanted, location: str) -> None:
+        self._note_savepoint(manifest, wanted, location)
+        self._post(core.CheckpointStored(manifest.checkpoint_id))
+
+    def _note_savepoint(self, manifest: CheckpointManifest, wanted: core.SavepointWanted, location: str) -> None:
+        self._locations[wanted.trigger_id] = location
+        self._history.savepoint(manifest, location)
+        self._operations.pointed_to(wanted.trigger_id, location)
+
+    def _savepoint_taken(self, wanted: core.SavepointWanted) -> None:
+        location = self._locations[wanted.trigger_id]
+        _log.info("job %s: savepoint at %s", self._generation.record.job_id, location)
+        if not wanted.stop:
+            self._history.completed += 1
+            self._operations.taken(wanted.trigger_id)
+
+    def _store_durably(
+        self, manifest: CheckpointManifest, old: CheckpointPointer | None, stopped_with: str
+    ) -> CheckpointPointer:
         """Files verified → manifest durable → pointer moved. When the move itself fails with anything but a refusal,
         the pointer is read back: what it says is the outcome."""
         services = self._services
         services.store.verify(manifest.job_id, [s for s in manifest.segments if s.path not in self._verified])
-        new = services.store.write(manifest)
+        new = msgspec.structs.replace(services.store.write(manifest), stopped_with=stopped_with)
         try:
             services.records.move_pointer(manifest.job_id, old, new)
         except StaleLeaderError:
@@ -242,6 +309,9 @@ class Checkpointing:
             ),
             fingerprints=generation.graph.fingerprints,
             counts=CheckpointCounts(self._history.triggered, self._history.completed + 1, self._history.failed),
+            operators=tuple(operator_record(o) for v in generation.graph.vertices for o in v.operators),
+            is_savepoint=command.savepoint is not None,
+            drained=command.savepoint is not None and command.savepoint.drain,
         )
 
     # --------------------------------------------------------------------------------------------------- retention

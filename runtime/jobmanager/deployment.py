@@ -98,8 +98,24 @@ def consumer_indexes(kind: EdgeKind, producer_index: int, source: Vertex, target
             return (producer_index,)
         case EdgeKind.SINGLE:
             return (0,)
-        case EdgeKind.HASH | EdgeKind.REBALANCE:
+        case EdgeKind.HASH | EdgeKind.REBALANCE | EdgeKind.BROADCAST:
             return tuple(range(target.parallelism))
+        case EdgeKind.RESCALE:
+            return _rescaled(producer_index, source.parallelism, target.parallelism)
+
+
+def _rescaled(producer_index: int, producers: int, consumers: int) -> tuple[int, ...]:
+    """The side with more subtasks is cut into stretches, one for each of the other: consumer i reads the producers from
+    i·producers/consumers on; if there are more consumers, producer i feeds those from ⌈i·consumers/producers⌉ on."""
+    if producers > consumers:
+        return tuple(
+            index
+            for index in range(consumers)
+            if index * producers // consumers <= producer_index < (index + 1) * producers // consumers
+        )
+    first = -(-producer_index * consumers // producers)
+    end = -(-(producer_index + 1) * consumers // producers)
+    return tuple(range(first, end))
 
 
 def _end(execution: ExecutionGraph, vertex: Vertex, index: int) -> ChannelEnd:

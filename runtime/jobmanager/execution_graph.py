@@ -16,14 +16,15 @@ TASK_TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.CREATED: frozenset({TaskState.SCHEDULED}) | _ABORTS,
     TaskState.SCHEDULED: frozenset({TaskState.DEPLOYING}) | _ABORTS,
     TaskState.DEPLOYING: frozenset({TaskState.INITIALIZING}) | _ABORTS,
-    TaskState.INITIALIZING: frozenset({TaskState.RUNNING}) | _ABORTS,
+    TaskState.INITIALIZING: frozenset({TaskState.RUNNING, TaskState.FINISHED}) | _ABORTS,
     TaskState.RUNNING: frozenset({TaskState.FINISHED}) | _ABORTS,
     TaskState.CANCELING: frozenset({TaskState.FINISHED, TaskState.CANCELED, TaskState.FAILED}),
     TaskState.FINISHED: frozenset(),
     TaskState.CANCELED: frozenset(),
     TaskState.FAILED: frozenset(),
 }
-"""Legal moves; a report of anything else is stale and changes nothing."""
+"""Legal moves; a report of anything else is stale and changes nothing. From INITIALIZING to FINISHED go the tasks of a
+job that a savepoint has stopped."""
 
 
 class ExecutionGraph:

@@ -7,6 +7,9 @@ A *generation* is one start of the whole job:
 A failure of any task ends the generation: its slots are given back (their processes end) and, after the restart delay,
 the next generation begins from the latest committed checkpoint. Every end passes the fence: a job with sinks reports
 FINISHED, CANCELED or FAILED only after its transactional ids are fenced.
+
+A job that a savepoint has stopped is over once the pointer says so. If a failure comes before its tasks have ended, the
+next generation only recovers (the sinks commit what the savepoint holds) and the job is FINISHED without reading on.
 """
 
 from __future__ import annotations
@@ -68,7 +71,10 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 class GenerationPrepared(msgspec.Struct, frozen=True):
+    """`stopped`: what it restores is the savepoint that ended the job."""
+
     generation: int
+    stopped: bool = False
 
 
 class PreparationFailed(msgspec.Struct, frozen=True):
@@ -219,6 +225,7 @@ class JobCore:
         self._markers: dict[str, dict[int, int]] = {}
         self._recovered: set[AttemptId] = set()
         self._limit_reached = False
+        self._stopped = False
         self._drained = not graph.is_query
         self._end_state: JobState | None = None
         """Set while the fence of an ending job is under way."""
@@ -239,8 +246,8 @@ class JobCore:
                 return self._on_started(ending)
             case Ticked():
                 return self._on_ticked(now_ms)
-            case GenerationPrepared(generation=generation):
-                return self._on_prepared(generation)
+            case GenerationPrepared(generation=generation, stopped=stopped):
+                return self._on_prepared(generation, stopped)
             case PreparationFailed(failure=failure) | GenerationFailed(failure=failure):
                 return self._on_failure(failure, now_ms)
             case SlotsShort(missing=missing):
@@ -284,9 +291,10 @@ class JobCore:
             case _:
                 return [*self._move(JobState.FAILING), *self._fence(JobState.FAILED)]
 
-    def _on_prepared(self, generation: int) -> list[JobCommand]:
+    def _on_prepared(self, generation: int, stopped: bool) -> list[JobCommand]:
         if self.state not in (JobState.INITIALIZING, JobState.RESTARTING):
             return []
+        self._stopped = stopped
         self.execution = ExecutionGraph(self.graph, self.job_id, generation)
         self.execution.move_all(TaskState.SCHEDULED)
         self._markers = {}
@@ -312,6 +320,9 @@ class JobCore:
             self._markers.setdefault(uid, {}).update(markers)
         if len(self._recovered) < len(execution.attempts):
             return []
+        if self._stopped:
+            execution.move_all(TaskState.FINISHED)
+            return self._finish_if_done()
         start: list[JobCommand] = [StartTasks(self._markers)]
         return [*start, EndSources()] if self._limit_reached else start
 

@@ -15,6 +15,7 @@ from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
 from runtime.api import JobState, JobStatus, StaleLeaderError, VertexStatus
 from runtime.checkpoint import coordinator as checkpoints
+from runtime.checkpoint.recovery import RestoreRefusedError
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId, JobId
 from runtime.job_settings import JobSettings
@@ -26,10 +27,13 @@ from runtime.jobmanager.preparation import (
     Restored,
     SourceSplits,
     begin_generation,
+    mark_stopped,
+    refuse_rewind,
     restore,
     sinks_of,
 )
 from runtime.jobmanager.query_result import QueryResult
+from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.split_assigner import SplitAssigner
 from runtime.metadata.jobs import JobRecord, NamespaceTakenError
@@ -62,6 +66,7 @@ class JobMaster:
         self._generation: Generation | None = None
         self._checkpoints: Checkpointing | None = None
         self._history = CheckpointHistory()
+        self.savepoints = SavepointOperations()
         self._metrics: dict[AttemptId, TaskMetrics] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._splits: SplitAssigner | None = None
@@ -153,6 +158,7 @@ class JobMaster:
             failure=self._core.failure or self.record.failure,
             generation=self.record.generation,
             is_query=self.graph.is_query,
+            restore_notes=self.record.restore_notes,
         )
 
     # --------------------------------------------------------------------------------------------------------- actor
@@ -249,6 +255,9 @@ class JobMaster:
         """Terminal: the last status is kept, names are free again, checkpoints of a job that failed stay."""
         self._end_generation()
         records, store = self._services.records, self._services.store
+        if self._core.state is JobState.FINISHED:
+            await self._durable.run(mark_stopped, records, self.job_id)
+        self.savepoints.job_ended(self._core.state, self._core.failure or self.record.failure)
         await self._durable.run(records.set_history, self.status())
         for namespace in self.record.namespaces.values():
             await self._durable.run(records.release_namespace, namespace, self.job_id)
@@ -294,7 +303,8 @@ class JobMaster:
             self.post(core.PreparationFailed(failure_of(error)))
             return
         self._prepared = (restored, splits)
-        self.post(core.GenerationPrepared(self.record.generation))
+        stopped = restored.pointer is not None and bool(restored.pointer.stopped_with)
+        self.post(core.GenerationPrepared(self.record.generation, stopped))
 
     def _deploy(self) -> None:
         execution = self._core.execution
@@ -324,6 +334,11 @@ class JobMaster:
         restored_id = generation.restored.plan.checkpoint_id
         highest = max((m for owners in markers.values() for m in owners.values()), default=0)
         records = self._services.records
+        try:
+            refuse_rewind(self.record, highest, restored_id)
+        except RestoreRefusedError as error:
+            self.post(core.GenerationFailed(failure_of(error)))
+            return
         if self.record.marker_floor is None:
             self.record = msgspec.structs.replace(self.record, marker_floor=highest)
             await self._durable.run(records.update, self.record)
@@ -340,9 +355,11 @@ class JobMaster:
             next_id,
             self._durable,
             self._history,
+            self.savepoints,
             post=lambda event: self._queue.put_nowait((number, event)),
             fail=lambda failure: self.post(core.GenerationFailed(failure)),
         )
+        self.savepoints.generation_started(lambda wanted: self._queue.put_nowait((number, wanted)))
         self._splits = SplitAssigner(
             self._services.slots,
             generation.execution,
@@ -358,7 +375,10 @@ class JobMaster:
             self.result.started(generation.execution)
 
     def _end_generation(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         self._checkpoints = None
+        self.savepoints.generation_ended()
         self._generation = None
         if self._splits is not None:
             self._splits.stop()

@@ -3,6 +3,7 @@ targets, splits, fencing. What it finds out comes back as plain data."""
 
 from __future__ import annotations
 
+import logging
 import re
 
 import msgspec
@@ -12,14 +13,18 @@ from connectors.registry import connector
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink, Source, TableRef
 from planner.ir.types import Field
+from runtime.checkpoint import savepoint as savepoints
+from runtime.checkpoint.adoption import adopt
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
 from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
-from runtime.job_settings import CHECKPOINT_INTERVAL, JobSettings, SettingError
-from runtime.metadata.jobs import JobRecord, JobRecords
+from runtime.job_settings import ALLOW_REWIND, CHECKPOINT_INTERVAL, JobSettings, RecoverySettings, SettingError
+from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, SavepointOrigin
 from runtime.operators.calc import LOCAL_TIME_ZONE
 from runtime.operators.expressions.check import check_expressions
+
+_log = logging.getLogger(__name__)
 
 _NAMESPACE_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -95,11 +100,91 @@ def begin_generation(records: JobRecords, record: JobRecord, graph: JobGraph) ->
     return begun
 
 
+def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySettings, record: JobRecord) -> JobRecord:
+    """The record of a job that is to start from a savepoint: what the savepoint says of its sinks, and its origin.
+    Raises RestoreRefusedError or NamespaceTakenError: nothing has been started then."""
+    savepoint = savepoints.read(recovery.path)
+    manifest = savepoint.manifest
+    adoption = adopt(
+        graph,
+        manifest,
+        ignore_unclaimed_state=recovery.ignore_unclaimed_state,
+        is_committed=savepoint.is_committed,
+    )
+    pointer = records.pointer(manifest.job_id)
+    if pointer is not None and pointer.checkpoint_id > manifest.checkpoint_id and not recovery.allow_rewind:
+        raise _rewind(
+            f"job {manifest.job_id} went on after this savepoint and completed checkpoint {pointer.checkpoint_id}, the "
+            f"savepoint is checkpoint {manifest.checkpoint_id}"
+        )
+    sinks = {sink.uid: sink for sink in adoption.manifest.sinks}
+    for sink in sinks.values():
+        owner = records.live_owner(sink.namespace)
+        if owner:
+            raise NamespaceTakenError(sink.namespace, owner)
+    return msgspec.structs.replace(
+        record,
+        namespaces={sink.uid: sink.namespace for sink in sinks.values()},
+        owner_counts={sink.uid: sink.owner_count for sink in sinks.values()},
+        origin=SavepointOrigin(
+            recovery.path, manifest.checkpoint_id, recovery.ignore_unclaimed_state, recovery.allow_rewind
+        ),
+        restore_notes=adoption.notes,
+    )
+
+
+def refuse_rewind(record: JobRecord, highest_marker: int, restored_id: int) -> None:
+    """At a job's first start from a savepoint: its sinks must not have committed more. Raises RestoreRefusedError."""
+    origin = record.origin
+    if origin is None or origin.allow_rewind or record.marker_floor is not None or highest_marker <= restored_id:
+        return
+    raise _rewind(f"a sink has committed checkpoint {highest_marker}, the savepoint is checkpoint {restored_id}")
+
+
+def mark_stopped(records: JobRecords, job_id: JobId) -> None:
+    """A job has ended; if a savepoint stopped it, all that the savepoint holds is committed."""
+    pointer = records.pointer(job_id)
+    if pointer is None or not pointer.stopped_with:
+        return
+    try:
+        savepoints.mark_committed(pointer.stopped_with)
+    except OSError as error:
+        # Somebody has moved it. Without the mark a later job may not leave out its sinks, nothing worse.
+        _log.warning("savepoint %s could not be marked as committed: %s", pointer.stopped_with, error)
+
+
+def _rewind(what: str) -> RestoreRefusedError:
+    return RestoreRefusedError(
+        f"starting from this savepoint would go back: {what}; the output since then would be repeated",
+        hint=f"Start from a newer savepoint, or accept the repeated output with SET '{ALLOW_REWIND}' = 'true'.",
+    )
+
+
+def _adopted(
+    records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph, origin: SavepointOrigin
+) -> CheckpointPointer:
+    """Makes the savepoint the job's own first checkpoint."""
+    savepoint = savepoints.read(origin.path)
+    if savepoint.manifest.checkpoint_id != origin.checkpoint_id:
+        raise RestoreRefusedError(f"{origin.path} holds another savepoint than when the job was submitted")
+    adoption = adopt(
+        graph,
+        savepoint.manifest,
+        ignore_unclaimed_state=origin.ignore_unclaimed_state,
+        is_committed=savepoint.is_committed,
+    )
+    pointer = savepoints.adopt_files(store, savepoint, adoption.manifest, record.job_id)
+    records.move_pointer(record.job_id, None, pointer)
+    return pointer
+
+
 def restore(records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph) -> Restored:
-    """The latest committed checkpoint, verified, as restore records of every task; files of attempts that no
-    checkpoint names are swept. Raises RestoreRefusedError."""
+    """The latest committed checkpoint (before the first one: the savepoint that the job starts from), verified, as
+    restore records of every task; files of attempts that no checkpoint names are swept. Raises RestoreRefusedError."""
     directory = store.create_job_directory(record.job_id)
     pointer = records.pointer(record.job_id)
+    if pointer is None and record.origin is not None:
+        pointer = _adopted(records, store, record, graph, record.origin)
     manifest = _verified_manifest(store, record.job_id, pointer) if pointer is not None else None
     store.sweep(record.job_id, [(pointer, manifest)] if pointer is not None and manifest is not None else [])
     return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, manifest, str(directory))
@@ -127,17 +212,18 @@ class Outside:
             restored_splits = restored.plan.known_splits.get(source.uid, ())
             known = frozenset(state.split.id for state in restored_splits)
             fresh: tuple[Split, ...] = ()
-            if restored.manifest is None and first is not None:
+            if not restored_splits and first is not None:
                 fresh = first.get(source.uid, ())
                 known = known | {split.id for split in fresh}
             fresh = (*fresh, *enumerator.discover(known))
-            enumerated[source.uid] = fresh
+            if not restored_splits:
+                enumerated[source.uid] = fresh
             found[source.uid] = SourceSplits(
                 tuple(spread_splits((SplitState(s) for s in fresh), parallelism, first=len(restored_splits))),
                 known | {split.id for split in fresh},
                 enumerator.discovery_interval_ms,
             )
-        if restored.manifest is None and enumerated != first:
+        if enumerated and enumerated != first:
             self._records.set_first_splits(self._job_id, enumerated)
         return found
 

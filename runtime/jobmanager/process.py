@@ -21,22 +21,28 @@ from runtime.api import (
     MetadataStore,
     ResultLostError,
     ResultPage,
+    SavepointRefusedError,
+    SavepointRequest,
+    SavepointStatus,
     SubmissionRefusedError,
     TaskManagerStatus,
     UnknownJobError,
+    UnknownSavepointError,
 )
+from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.savepoint import SavepointDirectoryError, local_path
 from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import wall_clock_ms
 from runtime.config import JobManagerSettings
 from runtime.ids import JobId
-from runtime.job_settings import SettingError, parse_job_settings
+from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_settings
 from runtime.jobmanager import job as core
 from runtime.jobmanager.endpoint import TaskManagerEndpoint
 from runtime.jobmanager.job_master import JobMaster
-from runtime.jobmanager.preparation import check_submission
+from runtime.jobmanager.preparation import check_savepoint, check_submission
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
-from runtime.metadata.jobs import JobRecord, JobRecords
+from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError
 from runtime.metadata.store import SqliteMetadataStore
 from runtime.operators.expressions.context import UnsupportedExpression
 from runtime.protocol.messages import Failure
@@ -121,6 +127,11 @@ class JobManager:
         now_ms = wall_clock_ms()
         state = JobState.INITIALIZING
         record = JobRecord(job_id, graph.name, state, graph.is_query, now_ms, state_timestamps_ms={state.value: now_ms})
+        if parsed.recovery.path and not graph.is_query:
+            try:
+                record = await self._thread.run(check_savepoint, self._records, graph, parsed.recovery, record)
+            except (RestoreRefusedError, NamespaceTakenError) as error:
+                raise SubmissionRefusedError(str(error), getattr(error, "hint", "")) from error
         await self._thread.run(self._records.create, record, graph)
         self._forget_old_jobs()
         master = JobMaster(self._services, record, graph, parsed)
@@ -134,6 +145,35 @@ class JobManager:
             master.post(core.CancelRequested())
         elif job_id not in self._ended:
             raise UnknownJobError(job_id)
+
+    async def trigger_savepoint(self, job_id: JobId, request: SavepointRequest) -> str:
+        master = self._running_master(await self.status(job_id))
+        directory = request.directory or parse_job_settings(master.graph.settings).savepoint_directory
+        if not directory:
+            raise SavepointRefusedError(
+                "no directory for the savepoint is given",
+                f"Name one, or SET '{SAVEPOINT_DIRECTORY}' = '/…' (before the job's INSERT: for that job).",
+            )
+        try:
+            directory = str(local_path(directory))
+        except SavepointDirectoryError as error:
+            raise SavepointRefusedError(str(error), "Name a directory that every process can reach.") from error
+        return master.savepoints.trigger(msgspec.structs.replace(request, directory=directory))
+
+    async def savepoint(self, job_id: JobId, trigger_id: str, wait_ms: int = 0) -> SavepointStatus:
+        master = self._masters.get(job_id)
+        if master is None:
+            await self.status(job_id)
+            raise UnknownSavepointError(trigger_id)
+        return await master.savepoints.status(trigger_id, wait_ms)
+
+    def _running_master(self, status: JobStatus) -> JobMaster:
+        master = self._masters.get(status.job_id)
+        if master is None or status.state.terminal:
+            raise SavepointRefusedError(f"job {status.job_id} has ended ({status.state})")
+        if status.is_query:
+            raise SavepointRefusedError("a SELECT has no savepoints: its rows are gone once they are shown")
+        return master
 
     async def status(self, job_id: JobId) -> JobStatus:
         master = self._masters.get(job_id)

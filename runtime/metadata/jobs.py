@@ -46,6 +46,15 @@ class PointerConflictError(Exception):
     """The pointer is not what this JobManager last wrote: somebody else moved it."""
 
 
+class SavepointOrigin(msgspec.Struct, frozen=True):
+    """The savepoint a job starts from. `checkpoint_id` is pinned: another one in the same place is refused."""
+
+    path: str
+    checkpoint_id: int
+    ignore_unclaimed_state: bool = False
+    allow_rewind: bool = False
+
+
 class JobRecord(msgspec.Struct, frozen=True):
     """`namespaces`: sink uid → namespace. `owner_counts`: sink uid → largest parallelism ever started (durable before
     a start, so that ids of a larger attempt that failed are still fenced). `marker_floor`: the highest marker found at
@@ -64,6 +73,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     owner_counts: dict[str, int] = {}
     marker_floor: int | None = None
     failure: Failure | None = None
+    origin: SavepointOrigin | None = None
+    restore_notes: tuple[str, ...] = ()
 
 
 class JobRecords:
@@ -143,6 +154,11 @@ class JobRecords:
             raise NamespaceTakenError(namespace, owner.decode())
         if not self._store.compare_and_set(_NAMESPACES, namespace, owner, job_id.encode()):
             raise NamespaceTakenError(namespace, "another one")
+
+    def live_owner(self, namespace: str) -> str:
+        """The live job that owns the namespace; empty: nobody."""
+        owner = self._store.get(_NAMESPACES, namespace)
+        return owner.decode() if owner is not None and self._is_live(JobId(owner.decode())) else ""
 
     def release_namespace(self, namespace: str, job_id: JobId) -> None:
         owner = self._store.get(_NAMESPACES, namespace)

@@ -140,13 +140,14 @@ class AssignSplits(_Message, frozen=True):
 
 
 class TriggerCheckpoint(_Message, frozen=True):
-    """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended."""
+    """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended. `stop` as in Barrier."""
 
     slot_id: SlotId
     job_id: JobId
     generation: int
     checkpoint_id: int
     attempts: tuple[AttemptId, ...]
+    stop: bool = False
 
 
 class CommitCheckpoint(_Message, frozen=True):
@@ -166,7 +167,7 @@ class AbortCheckpoint(_Message, frozen=True):
 
 
 class EndSources(_Message, frozen=True):
-    """Source tasks end as if their input had: a LIMIT is satisfied."""
+    """Source tasks end as if their input had: a LIMIT is satisfied, or the job is drained."""
 
     slot_id: SlotId
     job_id: JobId

@@ -67,6 +67,8 @@ STATE_DIRECTORY = "state"
 """Where segments go, below the job's checkpoint directory."""
 POLL_MS_MAX = 50
 """A source waits at most this long for rows before it looks at its mail."""
+TIMER_WAIT_MS_MAX = 1_000
+"""A task with a processing-time timer looks at the wall clock this often: the clock may be set."""
 
 log = logging.getLogger(__name__)
 
@@ -314,10 +316,12 @@ class Task:
         while not source.ended:
             self.progress += 1
             self.inbox.check()
-            flush_ms = self._outputs.time_to_flush_ms()
-            self._poll_source(int(POLL_MS_MAX if flush_ms is None else min(POLL_MS_MAX, flush_ms)))
-            if not (source.readable or source.ended):
-                self._wait(self._outputs.time_to_flush_ms())
+            wake_ms = self._time_to_wake_ms()
+            if self._checkpoints.stop_id is None:
+                self._poll_source(int(POLL_MS_MAX if wake_ms is None else min(POLL_MS_MAX, wake_ms)))
+            if self._checkpoints.stop_id is not None or not (source.readable or source.ended):
+                self._wait(self._time_to_wake_ms())
+            self._serve_timers()
             self._outputs.flush_due()
             self._serve_mail()
 
@@ -340,8 +344,22 @@ class Task:
             self.inbox.check()
             self._serve_mail()
             if not self._take_element():
-                self._wait(self._outputs.time_to_flush_ms())
+                self._wait(self._time_to_wake_ms())
+            self._serve_timers()
             self._outputs.flush_due()
+
+    def _time_to_wake_ms(self) -> float | None:
+        """Until collected rows must go or a timer is due; None when nothing is waited for but input."""
+        flush_ms, timer_ms = self._outputs.time_to_flush_ms(), self._chain.timer_ms()
+        if timer_ms is None or self._checkpoints.stop_id is not None:
+            return flush_ms
+        until_ms = min(max(0, timer_ms - self._services.wall_clock_ms()), TIMER_WAIT_MS_MAX)
+        return until_ms if flush_ms is None else min(until_ms, flush_ms)
+
+    def _serve_timers(self) -> None:
+        timer_ms = self._chain.timer_ms() if self._checkpoints.stop_id is None else None
+        if timer_ms is not None and timer_ms <= (now_ms := self._services.wall_clock_ms()):
+            self._chain.on_timers(now_ms)
 
     def _take_element(self) -> bool:
         taken = self.inbox.take()
@@ -357,7 +375,8 @@ class Task:
                 self._take_in_all(self._valve.on_status(channel, idle))
             case EndOfInput(drain=drain):
                 self._drain = self._drain and drain
-                self._take_in_all(self._valve.on_ended(channel))
+                if drain:
+                    self._take_in_all(self._valve.on_ended(channel))
                 self._perform(self._aligner.on_ended(channel, self.now_ms()))
             case Batch():
                 self._take_in(element)
@@ -432,10 +451,11 @@ class Task:
                 case AssignSplits(splits=splits, all_assigned=all_assigned):
                     assert self._source is not None, "splits for a task without a source"
                     self._source.add_splits(splits, all_assigned)
-                case TriggerCheckpoint(checkpoint_id=checkpoint_id, generation=generation):
-                    self._perform(self._aligner.on_trigger(Barrier(checkpoint_id, generation)))
+                case TriggerCheckpoint(checkpoint_id=checkpoint_id, generation=generation, stop=stop):
+                    self._perform(self._aligner.on_trigger(Barrier(checkpoint_id, generation, stop)))
                 case AbortCheckpoint(checkpoint_id=checkpoint_id):
                     self._perform(self._aligner.on_aborted(checkpoint_id))
+                    self._checkpoints.aborted(checkpoint_id)
                 case EndSources():
                     if self._source is not None:
                         self._source.stop()
@@ -443,6 +463,9 @@ class Task:
                     if self._source is not None:
                         self._source.checkpoint_committed(checkpoint_id)
                     self._checkpoints.on_committed(checkpoint_id, by_sinks=False)
+                    if self._checkpoints.stop_id == checkpoint_id and self._source is not None and not self._ended:
+                        self._drain = False  # The job ends with this checkpoint: nothing may fire.
+                        self._source.stop()
                 case SinksCommitted(checkpoint_id=checkpoint_id):
                     self._checkpoints.on_committed(checkpoint_id, by_sinks=True)
                 case _:
@@ -456,9 +479,11 @@ class Task:
                 case UnblockChannel(channel=channel):
                     self.inbox.unblock(channel)
                 case TakeSnapshot(barrier=barrier, alignment_ms=alignment_ms):
+                    self._chain.flush()
                     self._checkpoints.snapshot(
                         barrier.checkpoint_id,
                         ended=self._ended,
+                        last=barrier.stop,
                         alignment_ms=alignment_ms,
                         then=lambda barrier=barrier: self._outputs.broadcast(barrier),  # type: ignore[misc]
                     )

@@ -38,20 +38,27 @@ class TaskCheckpoints:
         self._commits = bool(operators.sinks) or operators.collect is not None
         self._final_id: int | None = None
         self._final_committed = False
+        self.stop_id: int | None = None
+        """The checkpoint that is to be the job's last: until its outcome is known no row follows and no timer fires."""
 
     @property
     def final_committed(self) -> bool:
         """A checkpoint taken after the end of input is committed, by the task's sinks too."""
         return self._final_committed
 
-    def snapshot(self, checkpoint_id: int, *, ended: bool, alignment_ms: float, then: Callable[[], None]) -> None:
-        """Capture every operator, call `then` (the barrier goes on), leave encoding to the helper thread."""
+    def snapshot(
+        self, checkpoint_id: int, *, ended: bool, last: bool, alignment_ms: float, then: Callable[[], None]
+    ) -> None:
+        """Capture every operator, call `then` (the barrier goes on), leave encoding to the helper thread. `ended`: the
+        task has seen the end of its input; `last`: it may end with this checkpoint, also without that."""
         started_s = time.monotonic()
         source = self._operators.source
         parts = [] if source is None else [source.snapshot(checkpoint_id)]
         parts += [link.snapshot(checkpoint_id) for link in self._operators.links]
         sync_ms = (time.monotonic() - started_s) * 1000.0
-        if ended and self._final_id is None:
+        if last:
+            self.stop_id = checkpoint_id
+        if (ended or last) and self._final_id is None:
             self._final_id = checkpoint_id
         self._encoder.submit(lambda: self._acknowledge(checkpoint_id, parts, ended, sync_ms, alignment_ms))
         then()
@@ -77,6 +84,13 @@ class TaskCheckpoints:
         )
         async_ms = (time.monotonic() - started_s) * 1000.0
         self._send(CheckpointAcknowledged(descriptor.attempt, checkpoint_id, snapshot, sync_ms, async_ms, alignment_ms))
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; if it was to be the last one, the task goes on as before it."""
+        if self.stop_id == checkpoint_id:
+            self.stop_id = None
+            if self._final_id == checkpoint_id:
+                self._final_id = None
 
     def commit(self, checkpoint_id: int) -> None:
         """From the control thread: the checkpoint is durable. Sinks commit in the commit thread."""

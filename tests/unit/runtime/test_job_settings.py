@@ -90,7 +90,7 @@ def test_restart_settings() -> None:
         ("restart-strategy.exponential-delay.backoff-multiplier", "0.5", "at least 1"),
         ("restart-strategy.exponential-delay.jitter-factor", "some", "'some' is not a number"),
         ("state.backend.type", "rocksdb", "'rocksdb' is not supported"),
-        ("execution.state-recovery.path", "/savepoints/1", "not supported"),
+        ("execution.state-recovery.allow-rewind", "maybe", "neither true nor false"),
     ],
 )
 def test_an_error_names_the_key(key: str, value: str, text: str) -> None:
