@@ -12,6 +12,7 @@ from connectors.errors import OptionError
 
 _CONNECTORS = {
     "kafka": "connectors.kafka",
+    "upsert-kafka": "connectors.upsert_kafka",
     "nexmark": "connectors.nexmark",
     "datagen": "connectors.datagen",
     "filesystem": "connectors.filesystem",

@@ -18,7 +18,6 @@ from connectors.api import (
 from connectors.kafka.options import (
     FORMAT_METADATA,
     BoundedMode,
-    DeliveryGuarantee,
     SinkOptions,
     SourceOptions,
     sink_options,
@@ -88,7 +87,7 @@ class KafkaSink:
 
     @property
     def committing(self) -> bool:
-        return self._options.guarantee is DeliveryGuarantee.EXACTLY_ONCE
+        return self._options.committing
 
     @property
     def transactional_id_prefix(self) -> str | None:

@@ -115,6 +115,15 @@ class SinkOptions(msgspec.Struct, frozen=True):
     key: FormatOptions | None
     key_prefix: str
     changelog: ChangelogMode
+    buffer_rows_max: int = 0
+    buffer_interval_ms: int = 0
+
+    @property
+    def committing(self) -> bool:
+        """Whether records go out with checkpoints, in fenced transactions."""
+        if self.upsert:
+            return self.guarantee is not DeliveryGuarantee.NONE
+        return self.guarantee is DeliveryGuarantee.EXACTLY_ONCE
 
     @property
     def upsert(self) -> bool:
@@ -154,9 +163,23 @@ T = TypeVar("T")
 
 def source_options(table: TableDefinition) -> SourceOptions:
     """Validate a table for reading. Raises OptionError."""
-    reader = _Options(table)
-    topics, pattern = reader.topics()
+    reader = OptionReader(table)
     startup = reader.choice("scan.startup.mode", StartupMode, StartupMode.GROUP_OFFSETS)
+    formats = reader.formats()
+    return checked_source_options(
+        reader, table, startup, formats, registry.format(formats[0].name).changelog(formats[0].options)
+    )
+
+
+def checked_source_options(
+    reader: OptionReader,
+    table: TableDefinition,
+    startup: StartupMode,
+    formats: tuple[FormatOptions, FormatOptions | None, str],
+    changelog: ChangelogMode,
+) -> SourceOptions:
+    """What every source has. Raises OptionError."""
+    topics, pattern = reader.topics()
     bounded = reader.choice("scan.bounded.mode", BoundedMode, BoundedMode.UNBOUNDED)
     group_id = reader.properties.get("group.id")
     if group_id is None and StartupMode.GROUP_OFFSETS in (startup, bounded):
@@ -168,7 +191,7 @@ def source_options(table: TableDefinition) -> SourceOptions:
         )
     startup_offsets = reader.offsets("scan.startup", startup == StartupMode.SPECIFIC_OFFSETS, topics)
     bounded_offsets = reader.offsets("scan.bounded", bounded == BoundedMode.SPECIFIC_OFFSETS, topics)
-    value, key, key_prefix = reader.formats()
+    value, key, key_prefix = formats
     return SourceOptions(
         identifier=table.identifier,
         topics=topics,
@@ -192,23 +215,36 @@ def source_options(table: TableDefinition) -> SourceOptions:
         value=value,
         key=key,
         key_prefix=key_prefix,
-        changelog=registry.format(value.name).changelog(value.options),
+        changelog=changelog,
     )
 
 
 def sink_options(table: TableDefinition) -> SinkOptions:
     """Validate a table for writing. Raises OptionError."""
-    reader = _Options(table)
-    topics, pattern = reader.topics()
-    if pattern is not None or len(topics) != 1:
-        option = "topic" if pattern is None else "topic-pattern"
-        raise DirectionError(f"a sink writes to one topic; '{option}' names several", option=option)
+    reader = OptionReader(table)
     value, key, key_prefix = reader.formats()
+    changelog = registry.format(value.name).changelog(value.options)
     partitioner = reader.choice("sink.partitioner", PartitionerKind, PartitionerKind.DEFAULT)
     if partitioner is PartitionerKind.ROUND_ROBIN and key is not None:
         raise OptionError(
             "'sink.partitioner' = 'round-robin' cannot be combined with 'key.fields'", option="sink.partitioner"
         )
+    return checked_sink_options(reader, table, partitioner, (value, key, key_prefix), changelog)
+
+
+def checked_sink_options(
+    reader: OptionReader,
+    table: TableDefinition,
+    partitioner: PartitionerKind,
+    formats: tuple[FormatOptions, FormatOptions | None, str],
+    changelog: ChangelogMode,
+    buffering: tuple[int, int] = (0, 0),
+) -> SinkOptions:
+    """What every sink has. Raises OptionError."""
+    topics, pattern = reader.topics()
+    if pattern is not None or len(topics) != 1:
+        option = "topic" if pattern is None else "topic-pattern"
+        raise DirectionError(f"a sink writes to one topic; '{option}' names several", option=option)
     prefix = table.options.get("sink.transactional-id-prefix")
     if prefix is not None and not _PREFIX.fullmatch(prefix):
         raise OptionError(
@@ -222,6 +258,7 @@ def sink_options(table: TableDefinition) -> SinkOptions:
             "'sink.write-ahead.hard-limit' must be above 'sink.write-ahead.soft-limit'",
             option="sink.write-ahead.hard-limit",
         )
+    value, key, key_prefix = formats
     return SinkOptions(
         identifier=table.identifier,
         topic=topics[0],
@@ -235,15 +272,30 @@ def sink_options(table: TableDefinition) -> SinkOptions:
         value=value,
         key=key,
         key_prefix=key_prefix,
-        changelog=registry.format(value.name).changelog(value.options),
+        changelog=changelog,
+        buffer_rows_max=buffering[0],
+        buffer_interval_ms=buffering[1],
     )
 
 
-class _Options:
+class OptionRules(msgspec.Struct, frozen=True):
+    """Which options a connector has: beside `known` those of its formats and `properties.*`. `refused` ones get a hint
+    instead of a guess. `value_option`: the option that names the value's format, if only one may."""
+
+    known: frozenset[str]
+    refused: dict[str, str]
+    value_option: str = ""
+
+
+_RULES = OptionRules(_COMMON | _SOURCE | _SINK, _REFUSED)
+
+
+class OptionReader:
     """One table's options while they are read; every failure names the option."""
 
-    def __init__(self, table: TableDefinition) -> None:
+    def __init__(self, table: TableDefinition, rules: OptionRules = _RULES) -> None:
         self._table = table
+        self._rules = rules
         self._options = table.options
         self.properties = java_properties(table.options)
         self._names = [column.name for column in table.columns]
@@ -364,7 +416,8 @@ class _Options:
         if plain is not None and value is not None:
             raise OptionError("'format' and 'value.format' are both set; set one", option="format")
         if plain is None and value is None:
-            raise OptionError("'format' is missing", option="format", hint="For example 'format' = 'json'.")
+            missing = self._rules.value_option or "format"
+            raise OptionError(f"'{missing}' is missing", option=missing, hint=f"For example '{missing}' = 'json'.")
         chosen = {}
         for option, name, lead in (
             ("format", plain, ""),
@@ -376,12 +429,12 @@ class _Options:
         return chosen
 
     def _refuse_unknown(self) -> None:
-        known = {*_COMMON, *_SOURCE, *_SINK}
+        known, refused = set(self._rules.known), self._rules.refused
         for prefix, (_, form) in self._formats.items():
             known.update(prefix + name for name in form.option_names)
         for option in self._options:
-            if option in _REFUSED:
-                raise OptionError(f"option '{option}' is not supported", option=option, hint=_REFUSED[option])
+            if option in refused:
+                raise OptionError(f"option '{option}' is not supported", option=option, hint=refused[option])
             if option not in known and not option.startswith(PREFIX):
                 near = difflib.get_close_matches(option, [*known, PREFIX + "bootstrap.servers"], n=1)
                 hint = f"Did you mean '{near[0]}'?" if near else ""
@@ -392,9 +445,10 @@ class _Options:
                     f"'{PREFIX}{name}' is decided by the connector", option=PREFIX + name, hint="Leave it out."
                 )
 
-    def formats(self) -> tuple[FormatOptions, FormatOptions | None, str]:
-        """Value format, key format, key prefix; columns are table indexes."""
-        key_columns = self._key_columns()
+    def formats(self, key_columns: tuple[int, ...] | None = None) -> tuple[FormatOptions, FormatOptions | None, str]:
+        """Value format, key format, key prefix; columns are table indexes. `key_columns`: those of the key, by default
+        what `key.fields` names."""
+        key_columns = self._key_columns() if key_columns is None else key_columns
         prefix = self._options.get("key.fields-prefix", "")
         include = self._options.get("value.fields-include", "ALL").strip().upper()
         if include not in ("ALL", "EXCEPT_KEY"):
@@ -417,6 +471,8 @@ class _Options:
             given = {n.removeprefix(lead): v for n, v in self._options.items() if n.startswith(lead)}
             form.validate(given)
             if option == "key.format":
+                if form.changelog(given) is not ChangelogMode.INSERT_ONLY:
+                    raise OptionError(f"a key is no change: '{form.name}' cannot be its format", option=option)
                 key = FormatOptions(form.name, given, key_columns)
             else:
                 value = FormatOptions(form.name, given, value_columns)

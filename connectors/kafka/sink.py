@@ -1,8 +1,9 @@
 """Writers: rows to records, and records to Kafka under one of three guarantees.
 
 * exactly-once: the task thread appends records to the epoch's write-ahead file; the commit thread produces sealed
-  epochs, each with its marker in one transaction (`transactions`);
-* at-least-once: records are sent at once, the barrier waits until the broker has acknowledged all of them;
+  epochs, each with its marker in one transaction (`transactions`). At-least-once of an upsert table is written so,
+  too: a stalled attempt that wakes up must not put an old value over a newer one, and transactions fence it;
+* at-least-once otherwise: records are sent at once, the barrier waits until the broker has acknowledged all of them;
 * none: records are sent at once, nobody waits.
 """
 
@@ -29,7 +30,8 @@ from connectors.kafka.partitioner import Partitioner
 from connectors.kafka.protocol import Marker, Redo, plan_recovery
 from connectors.kafka.target import partition_count
 from connectors.kafka.transactions import OwnerTransactions, fence_all, read_markers, send_records
-from planner.ir.types import Field
+from connectors.kafka.upserts import UpsertBuffer, last_per_key, removals
+from planner.ir.types import ChangelogMode, Field
 
 if TYPE_CHECKING:
     Array = pa.Array[Any]
@@ -68,17 +70,28 @@ class RecordBuilder:
         self._partitioner.partition_count = max(count, self._partitioner.partition_count)
 
     def records(self, batch: pa.RecordBatch, row_kinds: Array | None) -> pa.RecordBatch:
-        if row_kinds is not None and row_kinds.to_numpy().any():
+        """One record per row; in an upsert table one per key, that of its last row."""
+        if (
+            self._options.changelog is ChangelogMode.INSERT_ONLY
+            and row_kinds is not None
+            and row_kinds.to_numpy().any()
+        ):
             raise ConnectorError(
                 f"table {self._options.identifier} takes inserted rows only, not updates or deletions",
                 domain=ErrorDomain.INTERNAL,
                 retry=False,
             )
         assert self._partitioner is not None
-        values: Array = self._value.encode(_columns(batch, self._value_columns))
         keys: Array | None = None
         if self._key is not None:
             keys = self._key.encode(_columns(batch, self._key_columns))
+        if self._options.upsert:
+            assert keys is not None
+            last = last_per_key(keys)
+            if last is not None:
+                batch, keys = batch.take(last), keys.take(last)
+                row_kinds = None if row_kinds is None else row_kinds.take(last)
+        values = self._values(batch, row_kinds)
         self._check_sizes(values, keys)
         count = batch.num_rows
         partitions = self._partitioner.partitions(keys, count)
@@ -94,6 +107,17 @@ class RecordBuilder:
         if count > 1 and (np.diff(partitions) < 0).any():
             records = records.take(np.argsort(partitions, kind="stable"))
         return records
+
+    def _values(self, batch: pa.RecordBatch, row_kinds: Array | None) -> Array:
+        columns = _columns(batch, self._value_columns)
+        if not self._options.upsert:
+            return self._value.encode(columns, row_kinds)  # type: ignore[arg-type]
+        values: Array = self._value.encode(columns)
+        removed = removals(row_kinds, batch.num_rows)
+        if not removed.any():
+            return values
+        written: Array = pc.if_else(pa.array(removed), pa.scalar(None, values.type), values)
+        return written
 
     def _check_sizes(self, values: Array, keys: Array | None) -> None:
         """A record the client would refuse must fail now: once it is part of a checkpoint it blocks the sink."""
@@ -146,6 +170,9 @@ class ExactlyOnceWriter:
         self._options = options
         self._context = context
         self._builder = RecordBuilder(options, columns, context)
+        self._buffer: UpsertBuffer | None = None
+        if options.buffer_rows_max:
+            self._buffer = UpsertBuffer(options.buffer_rows_max, options.buffer_interval_ms)
         self._transactions: OwnerTransactions | None = None
         self._lock = threading.Lock()
         self._pending: list[Committable] = []
@@ -204,6 +231,14 @@ class ExactlyOnceWriter:
         )
 
     def write(self, batch: pa.RecordBatch, row_kinds: Array | None) -> None:
+        if self._buffer is not None and batch.num_rows:
+            due = self._buffer.add(batch, row_kinds)
+            if due is None:
+                return
+            batch, row_kinds = due
+        self._append(batch, row_kinds)
+
+    def _append(self, batch: pa.RecordBatch, row_kinds: Array | None) -> None:
         if batch.num_rows == 0:
             return
         self._file.write(self._builder.records(batch, row_kinds))
@@ -219,6 +254,9 @@ class ExactlyOnceWriter:
             )
 
     def prepare_commit(self, checkpoint_id: int) -> tuple[Committable, ...]:
+        held = self._buffer.drain() if self._buffer is not None else None
+        if held is not None:
+            self._append(*held)
         sealed = self._file.seal(self._options.topic)
         if sealed is not None:
             committable = Committable(
@@ -228,6 +266,7 @@ class ExactlyOnceWriter:
                 data=sealed.encode(),
                 record_count=self._file.record_count,
                 byte_size=self._file.byte_size,
+                file=sealed.file,
             )
             with self._lock:
                 self._pending.append(committable)

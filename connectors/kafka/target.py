@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, missing_topic
-from connectors.kafka.options import DeliveryGuarantee, SinkOptions
+from connectors.kafka.options import SinkOptions
 from connectors.kafka.transactions import (
     OwnerTransactions,
     fence_all,
@@ -32,14 +32,14 @@ _MARKER_TOPIC_CONFIG = {
 
 
 def prepare(options: SinkOptions, namespace: str) -> None:
-    """Check that the topic exists and, for exactly-once, that the broker allows the transactions; create the marker
-    topic when it is missing. Raises ConnectorError."""
+    """Check that the topic exists and, for a sink that commits, that the broker allows the transactions; create the
+    marker topic when it is missing. Raises ConnectorError."""
     admin = admin_client(options.client)
     try:
         # All topics, not this one: asking for a topic by name may create it on the broker.
         if options.topic not in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
             raise missing_topic(options.topic)
-        if options.guarantee is DeliveryGuarantee.EXACTLY_ONCE:
+        if options.committing:
             _check_transaction_timeout(admin, options.transaction_timeout_ms)
             _ensure_marker_topic(admin, marker_topic(namespace), options.topic)
     except KafkaException as error:
@@ -48,7 +48,7 @@ def prepare(options: SinkOptions, namespace: str) -> None:
 
 def fence(options: SinkOptions, namespace: str, owner_count: int) -> None:
     """When this returns no transaction of the ids is open and every earlier commit is visible."""
-    if options.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+    if not options.committing:
         return
     opened = [
         OwnerTransactions(options.client, namespace, owner, options.topic, options.transaction_timeout_ms)
