@@ -8,7 +8,7 @@ anything starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,7 +32,7 @@ from planner.sql import statements as st
 from planner.sql.nodes import QueryNode
 from planner.sql.parser import parse_script
 from planner.sql.splitter import SplitResult, split_statements
-from planner.streaming.derive import derive
+from planner.streaming.demand import Streaming
 
 T = TypeVar("T")
 
@@ -111,11 +111,12 @@ def compile_job(
     return _locating(statement, lambda: _compile(statement, catalog, settings).job)
 
 
-class _Compilation(msgspec.Struct, frozen=True):
+class _Compilation(NamedTuple):
     """A job with the trees it came from."""
 
     bound: tuple[Plan, ...]
     optimised: tuple[Plan, ...]
+    streaming: Streaming
     job: CompiledJob
 
 
@@ -124,8 +125,9 @@ def _compile(
 ) -> _Compilation:
     own: PlannerSettings = read_settings(settings)
     bound = _bound(statement, catalog)
-    optimised = optimize(bound, own.is_source_reuse_enabled)
-    graph = build_job_graph(optimised, own, settings)
+    optimised = optimize(bound, own)
+    streaming = Streaming(optimised, own)
+    graph = build_job_graph(optimised, streaming, own, settings)
     result: Schema | None = None
     changelog = ChangelogMode.INSERT_ONLY
     paths: list[ObjectPath] = []
@@ -135,10 +137,10 @@ def _compile(
                 paths.append(sink.path)
             case ResultSink():
                 result = Schema(tuple(Column(c.name, plain(c.type)) for c in sink.columns))
-                changelog = derive(sink).changelog.mode
+                changelog = streaming.of(sink).changelog.mode
             case _:
                 raise AssertionError(f"{type(sink).__name__} is no sink")
-    return _Compilation(bound, optimised, CompiledJob(graph, result, changelog, tuple(paths)))
+    return _Compilation(bound, optimised, streaming, CompiledJob(graph, result, changelog, tuple(paths)))
 
 
 def _bound(statement: st.Insert | st.StatementSet | st.Select, catalog: Catalog) -> tuple[Plan, ...]:
@@ -174,7 +176,7 @@ def explain(statement: st.Explain, catalog: Catalog, settings: Mapping[str, str]
             text=statement.source.script,
         )
     compilation = _locating(statement, lambda: _compile(statement.statement, catalog, settings))
-    return explain_text(compilation.bound, compilation.optimised, compilation.job.job_graph)
+    return explain_text(compilation.bound, compilation.optimised, compilation.streaming, compilation.job.job_graph)
 
 
 def show_create_table(path: ObjectPath, entry: TableEntry) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from planner.errors import SqlError, SqlState, did_you_mean
 from planner.ir.job_graph import DEFAULT_MAX_PARALLELISM
-from planner.ir.operators import NotNullEnforcement
+from planner.ir.operators import MiniBatch, NotNullEnforcement, TypeLengthEnforcement
 
 MAX_PARALLELISM_LIMIT = 32_767
 _DURATION = re.compile(r"(\d+)\s*([a-zµ]*)", re.IGNORECASE)
@@ -43,6 +43,15 @@ class AggregatePhases(StrEnum):
     ONE_PHASE = "ONE_PHASE"
 
 
+class UpsertMaterialize(StrEnum):
+    """`table.exec.sink.upsert-materialize`: whether a sink whose primary key is not the query's upsert key keeps the
+    rows that claim one key."""
+
+    AUTO = "AUTO"
+    FORCE = "FORCE"
+    NONE = "NONE"
+
+
 class RuntimeMode(StrEnum):
     STREAMING = "STREAMING"
     BATCH = "BATCH"
@@ -60,7 +69,16 @@ class PlannerSettings(msgspec.Struct, frozen=True):
     keyed_shuffle: KeyedShuffle = KeyedShuffle.AUTO
     not_null_enforcement: NotNullEnforcement = NotNullEnforcement.ERROR
     aggregate_phases: AggregatePhases = AggregatePhases.AUTO
+    length_enforcement: TypeLengthEnforcement = TypeLengthEnforcement.IGNORE
+    upsert_materialize: UpsertMaterialize = UpsertMaterialize.AUTO
+    requires_on_conflict: bool = False
+    has_duplicate_events: bool = False
+    mini_batch: MiniBatch | None = None
+    state_ttl_ms: int = 0
+    distinct_buckets: int = 0
+    """0: distinct aggregates are not split."""
     is_source_reuse_enabled: bool = True
+    is_subplan_reuse_enabled: bool = True
     auto_watermark_interval_ms: int = 200
     source_idle_timeout_ms: int = 0
 
@@ -75,6 +93,7 @@ def read_settings(settings: Mapping[str, str]) -> PlannerSettings:
         raise _bad("pipeline.max-parallelism", str(max_parallelism), f"at most {MAX_PARALLELISM_LIMIT}")
     if parallelism > max_parallelism:
         raise _bad("parallelism.default", str(parallelism), f"at most pipeline.max-parallelism ({max_parallelism})")
+    is_reusing = _boolean(settings, "table.optimizer.reuse-sub-plan-enabled", True)
     return PlannerSettings(
         parallelism=parallelism,
         max_parallelism=max_parallelism,
@@ -85,10 +104,38 @@ def read_settings(settings: Mapping[str, str]) -> PlannerSettings:
         keyed_shuffle=_choice(settings, "table.exec.sink.keyed-shuffle", KeyedShuffle.AUTO),
         not_null_enforcement=_choice(settings, "table.exec.sink.not-null-enforcer", NotNullEnforcement.ERROR),
         aggregate_phases=_choice(settings, "table.optimizer.agg-phase-strategy", AggregatePhases.AUTO),
-        is_source_reuse_enabled=_boolean(settings, "table.optimizer.reuse-source-enabled", True),
+        length_enforcement=_choice(settings, "table.exec.sink.type-length-enforcer", TypeLengthEnforcement.IGNORE),
+        upsert_materialize=_choice(settings, "table.exec.sink.upsert-materialize", UpsertMaterialize.AUTO),
+        requires_on_conflict=_boolean(settings, "table.exec.sink.require-on-conflict", False),
+        has_duplicate_events=_boolean(settings, "table.exec.source.cdc-events-duplicate", False),
+        mini_batch=_mini_batch(settings),
+        state_ttl_ms=_duration(settings, "table.exec.state.ttl", 0),
+        distinct_buckets=_distinct_buckets(settings),
+        is_source_reuse_enabled=is_reusing and _boolean(settings, "table.optimizer.reuse-source-enabled", True),
+        is_subplan_reuse_enabled=is_reusing,
         auto_watermark_interval_ms=_duration(settings, "pipeline.auto-watermark-interval", 200),
         source_idle_timeout_ms=_duration(settings, "table.exec.source.idle-timeout", 0),
     )
+
+
+def _mini_batch(settings: Mapping[str, str]) -> MiniBatch | None:
+    """Both bounds must be given where mini-batch is on, as in Flink: neither has a default that works."""
+    if not _boolean(settings, "table.exec.mini-batch.enabled", False):
+        return None
+    latency_key, size_key = "table.exec.mini-batch.allow-latency", "table.exec.mini-batch.size"
+    hint = "'table.exec.mini-batch.enabled' = 'true' needs both 'allow-latency' and 'size' above 0."
+    latency_ms = _duration(settings, latency_key, 0)
+    if latency_ms <= 0:
+        raise _bad(latency_key, settings.get(latency_key, "0 ms"), "a duration above 0", hint)
+    size = settings.get(size_key, "-1").strip()
+    if not size.isdigit() or int(size) < 1:
+        raise _bad(size_key, size, "a whole number from 1", hint)
+    return MiniBatch(int(size), latency_ms)
+
+
+def _distinct_buckets(settings: Mapping[str, str]) -> int:
+    buckets = _integer(settings, "table.optimizer.distinct-agg.split.bucket-num", 1024, 1)
+    return buckets if _boolean(settings, "table.optimizer.distinct-agg.split.enabled", False) else 0
 
 
 def parse_duration_ms(key: str, text: str) -> int:

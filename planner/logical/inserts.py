@@ -20,10 +20,11 @@ from planner.catalog import (
 )
 from planner.errors import Span, SqlError, SqlState, did_you_mean
 from planner.ir.expressions import Expression, InputRef, Literal
+from planner.ir.operators import ConflictAction
 from planner.ir.types import DataType, TypeRoot
 from planner.logical.build import PlanBuilder, check_metadata, resolve_table
 from planner.logical.expressions import identity
-from planner.logical.nodes import Calc, Column, Plan, ResultSink, TableSink, Values
+from planner.logical.nodes import Calc, Column, Place, Plan, ResultSink, TableSink, Values
 from planner.sql import nodes
 from planner.sql import statements as st
 
@@ -52,7 +53,14 @@ def build_insert(statement: st.Insert, catalog: Catalog) -> TableSink:
     written = written_columns(entry, capabilities)
     fitted = _fitted(statement, query, written, targets)
     columns = tuple(Column(c.name, type_rules.plain(c.type)) for c in written)
-    return TableSink(fitted, path, entry, options, capabilities, columns)
+    conflict: ConflictAction | None = None
+    if statement.conflict is not None:
+        conflict = ConflictAction(statement.conflict.action)
+    if statement.conflict is not None and entry.primary_key is None:
+        message = f"ON CONFLICT needs a primary key, and `{path.name}` has none"
+        raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=statement.conflict.span)
+    place = Place(statement.source.script, statement.target.span)
+    return TableSink(fitted, path, entry, options, capabilities, columns, conflict, place)
 
 
 def build_select(statement: st.Select, catalog: Catalog) -> ResultSink:

@@ -7,8 +7,9 @@ from enum import StrEnum
 import msgspec
 
 from planner.catalog import ObjectPath, TableCapabilities, TableEntry
+from planner.errors import Span
 from planner.ir.expressions import Expression
-from planner.ir.operators import AggregateCall, WindowProperty
+from planner.ir.operators import AggregateCall, ConflictAction, WindowProperty
 from planner.ir.types import DataType
 
 
@@ -28,6 +29,15 @@ class Scan(msgspec.Struct, frozen=True):
     options: dict[str, str]
     capabilities: TableCapabilities
     kept: tuple[int, ...]
+    columns: tuple[Column, ...]
+
+
+class ChangelogNormalize(msgspec.Struct, frozen=True):
+    """Last row per key over a source that gives upserts by its primary key or may repeat events; the output is a
+    changelog with full rows. Stands right above the scan, so that filters see what was kept."""
+
+    input: Plan
+    keys: tuple[int, ...]
     columns: tuple[Column, ...]
 
 
@@ -132,8 +142,16 @@ class Limit(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where in a submitted text something stands."""
+
+    script: str
+    span: Span
+
+
 class TableSink(msgspec.Struct, frozen=True):
-    """Writes a table; the input's columns are the table's persisted ones, already in their types."""
+    """Writes a table; the input's columns are the table's persisted ones, already in their types. `conflict` is what
+    ON CONFLICT says; `place` is the table's name in the INSERT."""
 
     input: Plan
     path: ObjectPath
@@ -141,6 +159,8 @@ class TableSink(msgspec.Struct, frozen=True):
     options: dict[str, str]
     capabilities: TableCapabilities
     columns: tuple[Column, ...]
+    conflict: ConflictAction | None = None
+    place: Place | None = None
 
 
 class ResultSink(msgspec.Struct, frozen=True):
@@ -152,6 +172,7 @@ class ResultSink(msgspec.Struct, frozen=True):
 
 Plan = (
     Scan
+    | ChangelogNormalize
     | Values
     | Calc
     | WindowTableFunction

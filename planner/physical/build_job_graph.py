@@ -9,23 +9,25 @@ from planner.ir import operators as ir
 from planner.ir.job_graph import JobGraph
 from planner.logical.nodes import Plan, ResultSink, TableSink
 from planner.physical.chaining import chain
+from planner.physical.sinks import translate_result_sink, translate_table_sink
 from planner.physical.translate import Translator
 from planner.settings import PlannerSettings, RuntimeMode
+from planner.streaming.demand import Streaming
 
 
 def build_job_graph(
-    sinks: tuple[Plan, ...], settings: PlannerSettings, session_settings: Mapping[str, str]
+    sinks: tuple[Plan, ...], streaming: Streaming, settings: PlannerSettings, session_settings: Mapping[str, str]
 ) -> JobGraph:
     """The JobGraph of all sinks. Sinks are taken in name order, so that a shared source belongs to the first."""
-    translator = Translator(settings, settings.is_source_reuse_enabled)
+    translator = Translator(settings, streaming)
     is_query = False
     for sink in sorted(sinks, key=_sink_name):
         match sink:
             case TableSink():
-                translator.table_sink(sink)
+                translate_table_sink(sink, translator)
             case ResultSink():
                 is_query = True
-                translator.result_sink(sink)
+                translate_result_sink(sink, translator)
             case _:
                 raise AssertionError(f"{type(sink).__name__} is no sink")
     vertices, edges = chain(translator.graph, settings.is_chaining_enabled, settings.max_parallelism)

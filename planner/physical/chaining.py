@@ -8,7 +8,15 @@ from planner.ir import operators as ir
 from planner.ir.job_graph import Edge, EdgeKind, Vertex
 from planner.physical.operator_graph import OperatorGraph, PhysicalOperator
 
-_STATEFUL = (ir.Source, ir.GlobalWindowAggregate, ir.Limit, ir.Sink)
+_STATEFUL = (
+    ir.Source,
+    ir.ChangelogNormalize,
+    ir.GlobalWindowAggregate,
+    ir.GroupAggregate,
+    ir.SinkMaterializer,
+    ir.Limit,
+    ir.Sink,
+)
 """Operators whose state gives their vertex its name."""
 
 
@@ -29,8 +37,9 @@ def chain(
     for head, operators in chains.items():
         for link in operators[0].inputs:
             source = numbers[head_of[link.source]]
-            schema = graph[link.source].output
-            edges.append(Edge(source, numbers[head], link.kind, schema, link.keys))
+            producer = graph[link.source]
+            edge = Edge(source, numbers[head], link.kind, producer.output, link.keys, producer.changelog)
+            edges.append(edge)
     return vertices, tuple(edges)
 
 

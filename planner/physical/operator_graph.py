@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from planner.ir.job_graph import EdgeKind
-from planner.ir.operators import Operator, Schema, output_schema
+from planner.ir.operators import ChangelogMode, Operator, Schema, output_schema
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -21,6 +21,8 @@ class PhysicalOperator(msgspec.Struct, frozen=True):
     operator: Operator
     parallelism: int
     inputs: tuple[Link, ...]
+    changelog: ChangelogMode
+    """Of what leaves the operator."""
 
     @property
     def output(self) -> Schema:
@@ -33,8 +35,14 @@ class OperatorGraph:
     def __init__(self) -> None:
         self.operators: list[PhysicalOperator] = []
 
-    def add(self, operator: Operator, parallelism: int, inputs: tuple[Link, ...] = ()) -> int:
-        node = PhysicalOperator(len(self.operators), operator, parallelism, inputs)
+    def add(
+        self,
+        operator: Operator,
+        parallelism: int,
+        inputs: tuple[Link, ...] = (),
+        changelog: ChangelogMode = ChangelogMode.INSERT_ONLY,
+    ) -> int:
+        node = PhysicalOperator(len(self.operators), operator, parallelism, inputs, changelog)
         self.operators.append(node)
         return node.id
 

@@ -62,6 +62,7 @@ def source_operator(scan: Scan, uid: str, settings: PlannerSettings) -> ir.Sourc
         output=ir.Schema(tuple(ir.Column(c.name, c.type) for c in scan.columns)),
         watermark=_watermark(scan, settings),
         bounded=scan.capabilities.is_bounded,
+        changelog=scan.capabilities.source_changelog,
     )
 
 

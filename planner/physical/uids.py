@@ -10,10 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
-from planner.ir.expressions import Call, Expression, InputRef, canonical
+from planner.ir.expressions import Call, Expression, InputRef, Literal, canonical
 from planner.ir.job_graph import Fingerprint
+from planner.ir.operators import AggregateCall
 from planner.logical.nodes import (
+    AttachedWindow,
     Calc,
+    ChangelogNormalize,
+    Expand,
+    GroupAggregate,
     Limit,
     Plan,
     ResultSink,
@@ -53,14 +58,23 @@ def origin(plan: Plan, index: int) -> str:
             return _expression_origin(plan.projections[index], plan.input)
         case UnionAll():
             return origin(plan.inputs[0], index)
-        case WindowAggregate():
+        case WindowAggregate() | GroupAggregate():
             if index < len(plan.keys):
                 return origin(plan.input, plan.keys[index])
+            call = index - len(plan.keys)
+            if call < len(plan.aggregates):
+                function, argument, *_ = _call_layout(plan.input, plan.aggregates[call])
+                return f"{function}({argument})"
             return plan.columns[index].name
+        case Expand():
+            # The set that has the column decides; the others have NULL there.
+            column = [p[index] for p in plan.projections]
+            present = [e for e in column if not isinstance(e, Literal)]
+            return _expression_origin(present[0], plan.input) if present else "grouping-id"
         case WindowTableFunction():
             in_input = index < len(plan.input.columns)
             return origin(plan.input, index) if in_input else plan.columns[index].name
-        case Limit() | TableSink() | ResultSink():
+        case Limit() | TableSink() | ResultSink() | ChangelogNormalize():
             return origin(plan.input, index)
 
 
@@ -74,39 +88,23 @@ def _expression_origin(expression: Expression, plan: Plan) -> str:
             return canonical(expression)
 
 
-def canonical_plan(plan: Plan) -> str:
-    """A text equal for plans that compute the same from the same tables."""
-    match plan:
-        case Scan():
-            names = [f"{c.name}:{c.type.sql()}" for c in plan.columns]
-            return f"scan({plan.path}, {names})"
-        case Values():
-            rows = [[canonical(e) for e in row] for row in plan.rows]
-            return f"values({rows})"
-        case Calc():
-            condition = canonical(plan.condition) if plan.condition is not None else ""
-            projections = [canonical(p) for p in plan.projections]
-            return f"calc({condition}, {projections}, {canonical_plan(plan.input)})"
-        case WindowAggregate():
-            return f"window-aggregate({aggregate_layout(plan)}, {plan.keys}, {canonical_plan(plan.input)})"
-        case WindowTableFunction():
-            return f"window({plan.window!r}, {canonical_plan(plan.input)})"
-        case UnionAll():
-            return f"union-all({[canonical_plan(i) for i in plan.inputs]})"
-        case Limit():
-            return f"limit({plan.count}, {plan.offset}, {canonical_plan(plan.input)})"
-        case TableSink() | ResultSink():
-            return canonical_plan(plan.input)
-
-
-def aggregate_layout(plan: WindowAggregate) -> str:
-    """What the state of a window aggregate consists of."""
+def aggregate_layout(plan: WindowAggregate | GroupAggregate, is_retracting: bool = False) -> str:
+    """What the state of an aggregate consists of: keys by type, a column per call and what it is a call of."""
     keys = [plan.input.columns[k].type.sql() for k in plan.keys]
-    calls = [
-        (c.function.value, c.argument_type.sql() if c.argument_type else "", c.type.sql(), c.filter is not None)
-        for c in plan.aggregates
-    ]
-    return f"{keys}, {calls}, {plan.window.size_ms}, {plan.window.offset_ms}"
+    calls = [_call_layout(plan.input, call) for call in plan.aggregates]
+    layout = f"{keys}, {calls}"
+    if isinstance(plan, GroupAggregate):
+        return f"{layout}, {'retracting' if is_retracting else 'adding'}"
+    window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
+    return f"{layout}, {window.kind.value}, {window.size_ms}, {window.step_ms}, {window.offset_ms}"
+
+
+def _call_layout(plan: Plan, call: AggregateCall) -> tuple[str, ...]:
+    argument = origin(plan, call.argument) if call.argument is not None else ""
+    argument_type = call.argument_type.sql() if call.argument_type is not None else ""
+    filter_ = origin(plan, call.filter) if call.filter is not None else ""
+    parts = (call.function.value, argument, argument_type, call.type.sql(), filter_)
+    return (*parts, "distinct") if call.distinct else parts
 
 
 def location(options: dict[str, str]) -> str:

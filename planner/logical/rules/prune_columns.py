@@ -7,20 +7,29 @@ options keep the same columns when sources are reused, so that one reader can se
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 import msgspec
 
 from planner.catalog import ComputedColumn, PhysicalColumn
+from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, input_indexes, shift_inputs
-from planner.ir.operators import AggregateCall
+from planner.ir.operators import AggregateCall, AggregateFunction, ChangelogMode
 from planner.logical.nodes import (
+    AttachedWindow,
     Calc,
+    ChangelogNormalize,
+    Column,
+    Expand,
+    GroupAggregate,
     Limit,
     Plan,
     Scan,
     UnionAll,
     Values,
+    Window,
     WindowAggregate,
+    WindowTableFunction,
     inputs_of,
     with_inputs,
 )
@@ -78,7 +87,16 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
         case Calc():
             return _prune_calc(plan, required, shared)
         case WindowAggregate():
-            return _prune_aggregate(plan, required, shared)
+            return _prune_window_aggregate(plan, required, shared)
+        case GroupAggregate():
+            return _prune_group_aggregate(plan, required, shared)
+        case WindowTableFunction():
+            return _prune_window_function(plan, required, shared)
+        case Expand():
+            return _prune_expand(plan, required, shared)
+        case ChangelogNormalize():
+            below, mapping = _prune(plan.input, required | frozenset(plan.keys), shared)
+            return ChangelogNormalize(below, tuple(mapping[k] for k in plan.keys), below.columns), mapping
         case UnionAll():
             kept = sorted(required) or [0]
             inputs = tuple(_exactly(i, frozenset(kept), shared) for i in plan.inputs)
@@ -100,6 +118,10 @@ def _prune_scan(scan: Scan, required: frozenset[int], shared: dict[str, frozense
     if watermark is not None:
         needed |= input_indexes(watermark.expression)
         needed.add([c.name for c in scan.entry.columns].index(watermark.column))
+    key = scan.entry.primary_key
+    if key is not None and scan.capabilities.source_changelog is not ChangelogMode.INSERT_ONLY:
+        # Changes of one row are kept together, and in order, by it.
+        needed |= {i for i, c in enumerate(scan.entry.columns) if c.name in key.columns}
     if not needed:
         needed.add(_cheapest_column(scan))
     kept = sorted(needed)
@@ -136,7 +158,7 @@ def _prune_calc(calc: Calc, required: frozenset[int], shared: dict[str, frozense
     return pruned, _positions(kept)
 
 
-def _prune_aggregate(
+def _prune_window_aggregate(
     node: WindowAggregate, required: frozenset[int], shared: dict[str, frozenset[int]]
 ) -> tuple[Plan, _Mapping]:
     """Keys stay (they make the groups); aggregates and window columns go if nobody reads them."""
@@ -145,20 +167,85 @@ def _prune_aggregate(
     calls = [i for i in range(len(node.aggregates)) if first_call + i in required]
     properties = [i for i in range(len(node.properties)) if first_property + i in required]
     kept = [*range(first_call), *(first_call + i for i in calls), *(first_property + i for i in properties)]
-    read = {*node.keys, node.window.time_index}
-    for i in calls:
-        call = node.aggregates[i]
-        read |= {index for index in (call.argument, call.filter) if index is not None}
+    read = {*node.keys, *_read_by_calls(node.aggregates[i] for i in calls), *window_columns(node.window)}
     below, mapping = _prune(node.input, frozenset(read), shared)
     pruned = WindowAggregate(
         below,
         tuple(mapping[k] for k in node.keys),
         tuple(remapped_call(node.aggregates[i], mapping) for i in calls),
-        msgspec.structs.replace(node.window, time_index=mapping[node.window.time_index]),
+        remapped_window(node.window, mapping),
         tuple(node.properties[i] for i in properties),
         tuple(node.columns[i] for i in kept),
     )
     return pruned, _positions(kept)
+
+
+def _prune_group_aggregate(
+    node: GroupAggregate, required: frozenset[int], shared: dict[str, frozenset[int]]
+) -> tuple[Plan, _Mapping]:
+    """Keys stay; so does one aggregate where there are no keys: the one row must have a column."""
+    if not node.keys and not node.aggregates:
+        count = AggregateCall(AggregateFunction.COUNT_STAR, None, None, t.BIGINT.with_nullable(False))
+        node = GroupAggregate(node.input, (), (count,), (Column("COUNT(*)", count.type),))
+    first_call = len(node.keys)
+    calls = [i for i in range(len(node.aggregates)) if first_call + i in required]
+    if not calls and not node.keys:
+        counts = [i for i, c in enumerate(node.aggregates) if c.function is AggregateFunction.COUNT_STAR]
+        calls = [next(iter([*counts, 0]))]
+    kept = [*range(first_call), *(first_call + i for i in calls)]
+    read = {*node.keys, *_read_by_calls(node.aggregates[i] for i in calls)}
+    below, mapping = _prune(node.input, frozenset(read), shared)
+    pruned = GroupAggregate(
+        below,
+        tuple(mapping[k] for k in node.keys),
+        tuple(remapped_call(node.aggregates[i], mapping) for i in calls),
+        tuple(node.columns[i] for i in kept),
+    )
+    return pruned, _positions(kept)
+
+
+def _prune_window_function(
+    node: WindowTableFunction, required: frozenset[int], shared: dict[str, frozenset[int]]
+) -> tuple[Plan, _Mapping]:
+    """The three window columns stay; the input keeps what is read and the time column."""
+    width = len(node.input.columns)
+    passed = frozenset(i for i in required if i < width) | window_columns(node.window)
+    below, mapping = _prune(node.input, passed, shared)
+    by_position = {position: node.columns[old] for old, position in mapping.items()}
+    columns = [by_position.get(i, c) for i, c in enumerate(below.columns)]
+    for i in range(width, len(node.columns)):
+        mapping[i] = len(below.columns) + i - width
+    window = remapped_window(node.window, mapping)
+    assert isinstance(window, Window)
+    return WindowTableFunction(below, window, (*columns, *node.columns[width:])), mapping
+
+
+def _prune_expand(node: Expand, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:
+    kept = sorted(required) or [0]
+    projections = [[p[i] for i in kept] for p in node.projections]
+    read = frozenset().union(*(input_indexes(e) for p in projections for e in p))
+    below, mapping = _prune(node.input, read, shared)
+    moved = tuple(tuple(shift_inputs(e, mapping) for e in p) for p in projections)
+    return Expand(below, moved, tuple(node.columns[i] for i in kept)), _positions(kept)
+
+
+def _read_by_calls(calls: Iterable[AggregateCall]) -> set[int]:
+    return {index for call in calls for index in (call.argument, call.filter) if index is not None}
+
+
+def window_columns(window: Window | AttachedWindow) -> frozenset[int]:
+    """The input columns a window is read from."""
+    index = window.end_index if isinstance(window, AttachedWindow) else window.time_index
+    return frozenset() if index is None else frozenset({index})
+
+
+def remapped_window(window: Window | AttachedWindow, mapping: _Mapping) -> Window | AttachedWindow:
+    """The window over moved input columns."""
+    if isinstance(window, AttachedWindow):
+        return AttachedWindow(mapping[window.end_index], window.window)
+    if window.time_index is None:
+        return window
+    return msgspec.structs.replace(window, time_index=mapping[window.time_index])
 
 
 def remapped_call(call: AggregateCall, mapping: _Mapping) -> AggregateCall:

@@ -1,0 +1,204 @@
+"""Nodes and expressions of a plan as one line of SQL-like text: EXPLAIN and error messages show it."""
+
+from __future__ import annotations
+
+from planner.analysis.type_rules import plain
+from planner.ir.expressions import Call, Expression, InputRef, Literal
+from planner.ir.operators import AggregateCall, AggregateFunction
+from planner.ir.types import TypeRoot
+from planner.logical.nodes import (
+    AttachedWindow,
+    Calc,
+    ChangelogNormalize,
+    Column,
+    Expand,
+    GroupAggregate,
+    Limit,
+    Plan,
+    ResultSink,
+    Scan,
+    TableSink,
+    UnionAll,
+    Values,
+    Window,
+    WindowAggregate,
+    WindowKind,
+    WindowTableFunction,
+)
+
+_INFIX = {
+    "PLUS": "+",
+    "MINUS": "-",
+    "TIMES": "*",
+    "DIVIDE": "/",
+    "MODULO": "%",
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "AND": "AND",
+    "OR": "OR",
+    "CONCAT_OPERATOR": "||",
+    "PLUS_INTERVAL": "+",
+    "INTERVAL_PLUS": "+",
+    "MINUS_INTERVAL": "-",
+    "ADD_INTERVALS": "+",
+    "SUBTRACT_INTERVALS": "-",
+    "INTERVAL_TIMES": "*",
+    "IS_DISTINCT_FROM": "IS DISTINCT FROM",
+    "IS_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
+}
+_POSTFIX = {
+    "IS_NULL",
+    "IS_NOT_NULL",
+    "IS_TRUE",
+    "IS_NOT_TRUE",
+    "IS_FALSE",
+    "IS_NOT_FALSE",
+}
+
+
+def node_text(node: Plan) -> str:
+    match node:
+        case Scan():
+            text = f"TableSourceScan(table=[[{', '.join(_path(node))}]], fields=[{_names(node.columns)}]"
+            if node.entry.watermark is not None:
+                text += f", watermark=[{node.entry.watermark.column} AS {node.entry.watermark.text}]"
+            return text + f", {'bounded' if node.capabilities.is_bounded else 'unbounded'})"
+        case Values():
+            rows = ", ".join("(" + ", ".join(expression_text(e, ()) for e in row) + ")" for row in node.rows)
+            return f"Values(rows=[{rows}])"
+        case Calc():
+            select = ", ".join(
+                _item(p, c.name, node.input) for p, c in zip(node.projections, node.columns, strict=True)
+            )
+            where = ""
+            if node.condition is not None:
+                where = f", where=[{expression_text(node.condition, node.input.columns)}]"
+            return f"Calc(select=[{select}]{where})"
+        case ChangelogNormalize():
+            return f"ChangelogNormalize(key=[{', '.join(node.columns[k].name for k in node.keys)}])"
+        case WindowTableFunction():
+            return f"WindowTableFunction(window=[{_window(node.window, node.input.columns)}])"
+        case WindowAggregate():
+            below = node.input.columns
+            keys = ", ".join(below[k].name for k in node.keys)
+            calls = ", ".join(aggregate_text(c, below) for c in node.aggregates)
+            properties = ", ".join(p.value for p in node.properties)
+            return (
+                f"WindowAggregate(groupBy=[{keys}], window=[{_window(node.window, below)}], "
+                f"select=[{calls}], properties=[{properties}])"
+            )
+        case GroupAggregate():
+            below = node.input.columns
+            keys = ", ".join(below[k].name for k in node.keys)
+            calls = ", ".join(aggregate_text(c, below) for c in node.aggregates)
+            return f"GroupAggregate(groupBy=[{keys}], select=[{calls}])"
+        case Expand():
+            sets = ", ".join(
+                "{" + ", ".join(expression_text(e, node.input.columns) for e in p) + "}" for p in node.projections
+            )
+            return f"Expand(projects=[{sets}], fields=[{_names(node.columns)}])"
+        case UnionAll():
+            return f"UnionAll(fields=[{_names(node.columns)}])"
+        case Limit():
+            return f"Limit(fetch=[{node.count}], offset=[{node.offset}])"
+        case TableSink():
+            table = ", ".join((node.path.catalog, node.path.database, node.path.name))
+            conflict = f", onConflict=[{node.conflict.value}]" if node.conflict is not None else ""
+            return f"Sink(table=[[{table}]], fields=[{_names(node.columns)}]{conflict})"
+        case ResultSink():
+            return f"ResultSink(fields=[{_names(node.columns)}])"
+
+
+def _path(scan: Scan) -> tuple[str, str, str]:
+    return scan.path.catalog, scan.path.database, scan.path.name
+
+
+def _names(columns: tuple[Column, ...]) -> str:
+    return ", ".join(c.name for c in columns)
+
+
+def _item(projection: Expression, name: str, below: Plan) -> str:
+    text = expression_text(projection, below.columns)
+    return text if text == name else f"{text} AS {name}"
+
+
+def _window(window: Window | AttachedWindow, columns: tuple[Column, ...]) -> str:
+    if isinstance(window, AttachedWindow):
+        place, window = f"end=[{columns[window.end_index].name}]", window.window
+    else:
+        place = f"time=[{'PROCTIME()' if window.time_index is None else columns[window.time_index].name}]"
+    text = f"{window.kind.value}({place}, size=[{_duration(window.size_ms)}]"
+    if window.kind is not WindowKind.TUMBLE:
+        text += f", {'slide' if window.kind is WindowKind.HOP else 'step'}=[{_duration(window.step_ms)}]"
+    return text + (f", offset=[{_duration(window.offset_ms)}]" if window.offset_ms else "") + ")"
+
+
+def _duration(ms: int) -> str:
+    for unit, factor in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms % factor == 0:
+            return f"{ms // factor} {unit}"
+    return f"{ms} ms"
+
+
+# -- expressions --------------------------------------------------------------------------------------
+
+
+def expression_text(expression: Expression, columns: tuple[Column, ...]) -> str:
+    """The expression as SQL-like text over named columns."""
+    match expression:
+        case InputRef(index=index):
+            return columns[index].name
+        case Literal():
+            return _literal_text(expression)
+        case Call(function=function, args=args):
+            shown = [expression_text(a, columns) for a in args]
+            if function in _INFIX and len(args) > 1:
+                return "(" + f" {_INFIX[function]} ".join(shown) + ")"
+            if function in _POSTFIX:
+                return f"{shown[0]} {function.replace('_', ' ')}"
+            if function in ("CAST", "TRY_CAST"):
+                return f"{function}({shown[0]} AS {plain(expression.type).with_nullable(True).sql()})"
+            if function == "FIELD":
+                return f"{shown[0]}.{args[0].type.fields[_literal_index(args[1])].name}"
+            if function in ("ITEM_ARRAY", "ITEM_MAP"):
+                return f"{shown[0]}[{shown[1]}]"
+            return f"{function}({', '.join(shown)})"
+
+
+def _literal_index(expression: Expression) -> int:
+    assert isinstance(expression, Literal)
+    assert isinstance(expression.value, int)
+    return expression.value
+
+
+def _literal_text(literal: Literal) -> str:
+    value, root = literal.value, literal.type.root
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        return "'" + str(value).replace("'", "''") + "'"
+    if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
+        return f"X'{value}'"
+    if root is TypeRoot.INTERVAL_DAY_TIME:
+        return f"INTERVAL {_duration(int(value))}"
+    if root is TypeRoot.INTERVAL_YEAR_MONTH:
+        return f"INTERVAL {value} months"
+    if root in (TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        return f"{value}:{plain(literal.type).with_nullable(True).sql()}"
+    return str(value)
+
+
+def aggregate_text(call: AggregateCall, columns: tuple[Column, ...]) -> str:
+    if call.function is AggregateFunction.COUNT_STAR:
+        text = "COUNT(*)"
+    else:
+        assert call.argument is not None
+        distinct = "DISTINCT " if call.distinct else ""
+        text = f"{call.function.value}({distinct}{columns[call.argument].name})"
+    return text if call.filter is None else f"{text} FILTER ({columns[call.filter].name})"
