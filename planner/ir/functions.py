@@ -175,6 +175,8 @@ OPERATORS = (
     _row("TUMBLE_END", "$TUMBLE_END", (_TS, _I, _I), Result.TIMESTAMP_3),
     # window_time: the end - 1 ms, in the type of the time column (the call's own type).
     _row("TUMBLE_TIME", "$TUMBLE_TIME", (_TS, _I, _I), Result.SPECIAL),
+    # The bucket, 0 .. count - 1, of a value of a split distinct aggregate: (value, count). Equal values share one.
+    _row("DISTINCT_BUCKET", "$DISTINCT_BUCKET", (_A, _I), Result.INT, _NEVER),
 )
 
 NUMBERS = (

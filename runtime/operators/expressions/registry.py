@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runtime.operators.expressions import (
     arithmetic,
+    buckets,
     calendar,
     casts,
     comparison,
@@ -21,6 +22,7 @@ from runtime.operators.expressions.context import Builder
 
 KERNELS: dict[str, Builder] = {
     **arithmetic.KERNELS,
+    **buckets.KERNELS,
     **calendar.KERNELS,
     **casts.KERNELS,
     **comparison.KERNELS,

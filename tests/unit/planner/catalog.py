@@ -8,10 +8,11 @@ from planner import api
 from planner.catalog import CatalogEntry, MetadataKey, ObjectPath, TableCapabilities, TableEntry
 from planner.errors import SqlError, SqlState
 from planner.ir import types as t
+from planner.ir.types import ChangelogMode
 from planner.sql import statements as st
 
-_SOURCES = ("kafka", "filesystem", "datagen", "nexmark")
-_SINKS = ("kafka", "filesystem", "print", "blackhole")
+_SOURCES = ("kafka", "upsert-kafka", "filesystem", "datagen", "nexmark")
+_SINKS = ("kafka", "upsert-kafka", "filesystem", "print", "blackhole")
 _METADATA = {
     "timestamp": MetadataKey(t.timestamp_ltz(3).with_nullable(False), is_writable=True),
     "offset": MetadataKey(t.BIGINT.with_nullable(False)),
@@ -51,7 +52,22 @@ class MemoryCatalog:
             is_sink=connector in _SINKS,
             is_bounded=connector == "filesystem" or "scan.bounded.mode" in options,
             metadata=_METADATA if connector == "kafka" else {},
+            source_changelog=_source_changelog(connector, options),
+            sink_changelog=_sink_changelog(connector, options),
         )
+
+
+def _source_changelog(connector: str, options: Mapping[str, str]) -> ChangelogMode:
+    if connector == "upsert-kafka":
+        return ChangelogMode.UPSERT
+    return ChangelogMode.RETRACT if options.get("format") == "debezium-json" else ChangelogMode.INSERT_ONLY
+
+
+def _sink_changelog(connector: str, options: Mapping[str, str]) -> ChangelogMode:
+    if connector == "upsert-kafka":
+        return ChangelogMode.UPSERT
+    takes_all = connector in ("print", "blackhole") or options.get("format") == "debezium-json"
+    return ChangelogMode.RETRACT if takes_all else ChangelogMode.INSERT_ONLY
 
 
 class Script:
