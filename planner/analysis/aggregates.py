@@ -93,8 +93,6 @@ def _argument(node: nodes.FunctionCall, name: str, binder: ExpressionBinder) -> 
         if name != "COUNT":
             raise SqlError(SqlState.UNDEFINED_FUNCTION, f"{name}(*) is no aggregate", span=span_of(node))
         return None
-    if name == "COUNT" and len(arguments) > 1:
-        raise not_supported("COUNT of several arguments", span_of(node), hint="Flink refuses it as well.")
     if len(arguments) != 1 and not (name == "LISTAGG" and len(arguments) == 2):
         takes = "one or two arguments" if name == "LISTAGG" else "one argument"
         message = f"{name} takes {takes}, not {len(arguments)}"

@@ -1,0 +1,65 @@
+SELECT k, v FROM src GROUP BY k
+====
+SELECT k, COUNT(*) FROM src
+====
+SELECT * FROM src GROUP BY k
+====
+SELECT k, COUNT(*) AS c FROM src GROUP BY k HAVING c > 1
+====
+SELECT MAX(SUM(v)) FROM src
+====
+SELECT k FROM src GROUP BY COUNT(*)
+====
+SELECT k FROM src WHERE GROUPING(k) = 1
+====
+SELECT GROUPING(v), k FROM src GROUP BY k
+====
+SELECT GROUP_ID(k) FROM src GROUP BY k
+====
+SELECT GROUPING() FROM src GROUP BY k
+====
+SELECT COUNT(*) FROM src GROUP BY ROLLUP (1)
+====
+SELECT COUNT(*) FROM src GROUP BY GROUPING SETS ((k), (nope))
+====
+SELECT COUNT(*) FROM src GROUP BY GROUPING SETS
+====
+SELECT COUNT(*) FROM src GROUP BY CUBE ()
+====
+SELECT COUNT(*) FROM plain GROUP BY CUBE (k, v, r, d, f, k || 'a', k || 'b', k || 'c', k || 'd', k || 'e', k || 'f')
+====
+SELECT SUM(k) FROM src
+====
+SELECT STDDEV_POP(note) FROM src
+====
+SELECT MAX(tags) FROM plain
+====
+SELECT MIN(r) FROM plain
+====
+SELECT LISTAGG(v) FROM src
+====
+SELECT LISTAGG(k, note) FROM src
+====
+SELECT LISTAGG(k, 1) FROM src
+====
+SELECT LISTAGG(k, ',', ';') FROM src
+====
+SELECT SUM(*) FROM src
+====
+SELECT SUM(NULL) FROM src
+====
+SELECT FIRST_VALUE(v, k) FROM src
+====
+SELECT FIRST_VALUE(v) IGNORE NULLS FROM src
+====
+SELECT COUNT(DISTINCT props) FROM plain
+====
+SELECT COUNT(DISTINCT r) FROM plain
+====
+SELECT SUM(v) FILTER (WHERE k) FROM src
+====
+SELECT UPPER(DISTINCT k) FROM src
+====
+SELECT DISTINCT v + nope FROM src
+====
+INSERT INTO log SELECT k, COUNT(*), NULL FROM src GROUP BY k ON CONFLICT DO UPDATE

@@ -1,0 +1,1 @@
+EXPLAIN SELECT COUNT(*) AS c, MAX(ts) AS latest FROM src

@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, window_start, window_time FROM HOP((SELECT * FROM src WHERE v > 0), DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)

@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, GROUP_ID() AS g, COUNT(*) AS c FROM src GROUP BY GROUPING SETS ((k), (k), ())

@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, v, COUNT(*) AS c, SUM(v) AS s, GROUPING(k) AS g FROM src GROUP BY ROLLUP (k, v)

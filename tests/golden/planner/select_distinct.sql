@@ -1,0 +1,1 @@
+EXPLAIN SELECT DISTINCT k, v + 1 AS w FROM src
