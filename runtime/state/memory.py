@@ -10,8 +10,9 @@ import pyarrow as pa
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange, OperatorContext
 from runtime.state.errors import SegmentError, StateTooLargeError
-from runtime.state.keyed_table import MemoryKeyedTable, TableShape
+from runtime.state.keyed_table import MemoryKeyedTable
 from runtime.state.protocol import KEY_GROUP_FIELD, KeyedTable, Reduce, WindowState, WriteSegments
+from runtime.state.row_store import TableShape
 from runtime.state.segments import SegmentWriter, read_owned
 from runtime.state.table_snapshot import write_pieces
 
@@ -100,7 +101,8 @@ class MemoryStateBackend:
         for state in self._states.values():
             state.compact()
         for table in self._tables.values():
-            table.compact()
+            with table.lock:
+                table.store.compact(urgent=True)
         if self.byte_size > self._managed_bytes:
             raise StateTooLargeError(self._operator, self.byte_size, self._managed_bytes)
 

@@ -46,6 +46,8 @@ class PrefixIndex:
 
     def grow(self, capacity: int) -> None:
         """Make room for rows in slots below `capacity`."""
+        if capacity <= len(self._id_of_row):
+            return
         self._id_of_row = grown(self._id_of_row, capacity)
         self._place_of_row = grown(self._place_of_row, capacity)
 

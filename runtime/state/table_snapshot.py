@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import RLock
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.state.protocol import Slots
+from runtime.state.row_store import RowStore
 from runtime.state.segments import SegmentWriter
 
 CAPTURED_ROWS = 16_384
@@ -28,25 +28,15 @@ SEGMENT_BYTES = 32 << 20
 """A segment is written when so much has been collected: what a snapshot needs in memory."""
 
 
-class CapturedTable(Protocol):
-    """What a capture needs of its table."""
-
-    @property
-    def lock(self) -> RLock: ...
-
-    def live_among(self, first: int, end: int) -> Slots: ...
-
-    def rows(self, slots: Slots) -> pa.RecordBatch: ...
-
-
 class TableCapture:
-    """`slot_count`: slots in use when it was opened."""
+    """The rows that `store` holds now. `lock` guards the store."""
 
-    def __init__(self, table: CapturedTable, slot_count: int) -> None:
-        self._table = table
-        self._slot_count = slot_count
+    def __init__(self, store: RowStore, lock: RLock) -> None:
+        self._store = store
+        self._lock = lock
+        self._slot_count = store.slot_count
         # Fresh pages: nothing is written until a row is captured.
-        self._captured: npt.NDArray[np.bool_] = np.zeros(slot_count, dtype=np.bool_)
+        self._captured: npt.NDArray[np.bool_] = np.zeros(self._slot_count, dtype=np.bool_)
         self._preserved: deque[pa.RecordBatch] = deque()
         self._next = 0
 
@@ -56,7 +46,7 @@ class TableCapture:
         slots = np.unique(slots[~self._captured[slots]])
         if len(slots):
             self._captured[slots] = True
-            self._preserved.append(self._table.rows(slots))
+            self._preserved.append(self._store.rows(slots))
 
     def exclude(self, slots: Slots) -> None:
         """These slots get new rows, which are not part of the snapshot. The caller holds the lock."""
@@ -65,7 +55,7 @@ class TableCapture:
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """Every row of the snapshot once, in no order; for the writing thread."""
         while True:
-            with self._table.lock:
+            with self._lock:
                 piece = self._take()
             if piece is None:
                 return
@@ -76,11 +66,11 @@ class TableCapture:
             return self._preserved.popleft()
         while self._next < self._slot_count:
             first, self._next = self._next, min(self._next + CAPTURED_ROWS, self._slot_count)
-            slots = self._table.live_among(first, self._next)
+            slots = self._store.live_among(first, self._next)
             slots = slots[~self._captured[slots]]
             if len(slots):
                 self._captured[slots] = True
-                return self._table.rows(slots)
+                return self._store.rows(slots)
         return None
 
 

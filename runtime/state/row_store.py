@@ -1,0 +1,183 @@
+"""The rows of a keyed table in memory: a key index over columns, addressed by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runtime.key_groups import Hashes, KeyGroups, hash_columns
+from runtime.state.columns import Column, Keys, make_column
+from runtime.state.key_index import KeyIndex, Mask, Rows, grown
+from runtime.state.protocol import KEY_GROUP_FIELD, Slots
+
+Array = Any
+
+CAPACITY_MIN = 256
+DOUBLED_UP_TO = 1 << 20
+"""Rows up to which a store doubles; above it grows by a quarter, so that room never used stays small."""
+SEQUENCE_FIELD = pa.field("sequence", pa.int64(), nullable=False)
+"""Segment column of tables with a prefix: rows by the order in which they were made."""
+LAST_WRITE_FIELD = pa.field("last_write_ms", pa.int64(), nullable=False)
+"""Segment column of tables with a time to live."""
+
+
+class TableShape(msgspec.Struct, frozen=True):
+    """What `keyed_table` was asked for."""
+
+    name: str
+    keys: Any
+    values: Any
+    prefix_length: int = 0
+    ttl_ms: int = 0
+
+    @property
+    def plain_schema(self) -> pa.Schema:
+        """Columns of every segment: key group, keys, values; by position, since names may change with the query."""
+        fields = [KEY_GROUP_FIELD]
+        fields += [pa.field(f"k{i}", kind) for i, kind in enumerate(self.keys.types)]
+        fields += [pa.field(f"v{i}", kind) for i, kind in enumerate(self.values.types)]
+        return pa.schema(fields)
+
+    @property
+    def segment_schema(self) -> pa.Schema:
+        """`plain_schema` and what the table keeps beside it."""
+        schema = self.plain_schema
+        if self.prefix_length:
+            schema = schema.append(SEQUENCE_FIELD)
+        if self.ttl_ms:
+            schema = schema.append(LAST_WRITE_FIELD)
+        return schema
+
+
+class RowStore:
+    """Slots, what they hold, and which are free. Keys are found through `index`."""
+
+    def __init__(self, shape: TableShape) -> None:
+        self.shape = shape
+        self.key_columns = [make_column(f.type, nullable=True) for f in shape.keys]
+        self.value_columns = [make_column(f.type, f.nullable) for f in shape.values]
+        self.index = KeyIndex()
+        self.groups: KeyGroups = np.zeros(1, dtype=np.int16)
+        self.sequence: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.last_write: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.capacity = 0
+        self.slot_count = 0
+        """Slots ever used; the rows held are among them."""
+        self._free: Slots = np.empty(0, dtype=np.int64)
+        self._removed: list[Slots] = []
+
+    @property
+    def columns(self) -> list[Column]:
+        return [*self.key_columns, *self.value_columns]
+
+    @property
+    def byte_size(self) -> int:
+        size = sum(column.byte_size for column in self.columns) + self.index.byte_size + self._free.nbytes
+        return size + self.groups.nbytes + self.sequence.nbytes + self.last_write.nbytes
+
+    def batch(self, keys: Sequence[Array], row_count: int) -> KeyBatch:
+        """Keys (or the first of them) of a batch, to be compared with stored ones."""
+        return KeyBatch(self.key_columns[: len(keys)], keys, row_count)
+
+    def allocate(self, count: int) -> Slots:
+        """Slots for new rows; `fill` them."""
+        reused = self._free[len(self._free) - min(count, len(self._free)) :]
+        self._free = self._free[: len(self._free) - len(reused)]
+        fresh = np.arange(self.slot_count, self.slot_count + count - len(reused))
+        self.slot_count += len(fresh)
+        if self.slot_count > self.capacity:
+            self._grow()
+        return np.concatenate((reused, fresh)) if len(reused) else fresh
+
+    def fill(self, slots: Slots, keys: Sequence[Array], groups: KeyGroups) -> None:
+        """Make new rows of allocated slots: values are NULL, or 0."""
+        for column, values in zip(self.key_columns, keys, strict=True):
+            column.reset(slots)
+            column.write(slots, values)
+        for column in self.value_columns:
+            column.reset(slots)
+        self.groups[slots] = groups
+
+    def remove(self, slots: Slots) -> None:
+        """Rows (distinct, held) are gone; they can be read, and are not used again, until `recycle`."""
+        self.index.free(slots)
+        self._removed.append(slots)
+
+    def recycle(self) -> None:
+        """Slots of removed rows may be used again."""
+        if self._removed:
+            slots = np.concatenate(self._removed)
+            self._removed = []
+            for column in self.columns:
+                column.release(slots)
+            self._free = np.concatenate((self._free, slots))
+
+    def compact(self, *, urgent: bool = False) -> None:
+        for column in self.columns:
+            column.compact(self.slot_count, urgent=urgent)
+
+    def live_among(self, first: int, end: int) -> Slots:
+        """Slots of the rows held in a stretch of slots."""
+        return first + np.flatnonzero(self.index.live[first : min(end, self.slot_count)])
+
+    def rows(self, slots: Slots) -> pa.RecordBatch:
+        """Rows as a segment has them, in memory of their own."""
+        columns: list[Array] = [pa.array(self.groups[slots])]
+        columns += [column.read(slots) for column in self.columns]
+        if self.shape.prefix_length:
+            columns.append(pa.array(self.sequence[slots]))
+        if self.shape.ttl_ms:
+            columns.append(pa.array(self.last_write[slots]))
+        return pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema)
+
+    def set_values(self, slots: Slots, rows: pa.RecordBatch) -> None:
+        """Everything but group and keys of rows as a segment has them; columns that it lacks stay."""
+        key_end = 1 + len(self.key_columns)
+        for column, values in zip(self.value_columns, rows.columns[key_end:], strict=False):
+            column.write(slots, values)
+        names = rows.schema.names
+        if self.shape.prefix_length and SEQUENCE_FIELD.name in names:
+            self.sequence[slots] = rows.column(SEQUENCE_FIELD.name).to_numpy()
+        if self.shape.ttl_ms and LAST_WRITE_FIELD.name in names:
+            self.last_write[slots] = rows.column(LAST_WRITE_FIELD.name).to_numpy()
+
+    def _grow(self) -> None:
+        factor = 2.0 if self.capacity < DOUBLED_UP_TO else 1.25
+        capacity = max(CAPACITY_MIN, self.slot_count, int(self.capacity * factor))
+        self.index.grow(capacity)
+        for column in self.columns:
+            column.grow(capacity)
+        self.groups = grown(self.groups, capacity)
+        if self.shape.prefix_length:
+            self.sequence = grown(self.sequence, capacity)
+        if self.shape.ttl_ms:
+            self.last_write = grown(self.last_write, capacity)
+        self.capacity = capacity
+
+
+class KeyBatch:
+    """The keys of a batch, ready to be compared."""
+
+    def __init__(self, columns: Sequence[Column], keys: Sequence[Array], row_count: int) -> None:
+        self._columns = columns
+        self._keys: list[Keys] = [column.prepare(key) for column, key in zip(columns, keys, strict=True)]
+        self.hashes: Hashes = hash_columns(keys, row_count)
+
+    def same_stored(self, slots: Slots, rows: Rows) -> Mask:
+        """Whether stored keys equal those of the rows beside them."""
+        equal = np.ones(len(slots), dtype=np.bool_)
+        for column, keys in zip(self._columns, self._keys, strict=True):
+            equal &= column.same(slots, keys, rows)
+        return equal
+
+    def same_rows(self, left: Rows, right: Rows) -> Mask:
+        """Whether pairs of rows have equal keys."""
+        equal = np.ones(len(left), dtype=np.bool_)
+        for keys in self._keys:
+            equal &= keys.same(left, right)
+        return equal
