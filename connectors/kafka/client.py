@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
+from connectors.kafka.native.consumer import NativeConsumer
+from connectors.kafka.native.library import load
 from connectors.kafka.properties import PREFIX
 
 REQUEST_TIMEOUT_S = 30.0
@@ -95,6 +97,16 @@ def consumer(client: Mapping[str, str], own: Settings, on_error: OnError | None 
     return _built(Consumer, {**_COMMON, **_CONSUMER, **client, **own, **_callback(on_error)})
 
 
+def native_consumer(client: Mapping[str, str], own: Settings, on_error: OnError) -> NativeConsumer | None:
+    """The same consumer by direct calls; None where they are not possible."""
+    library = load()
+    settings = {**_COMMON, **_CONSUMER, **client, **own}
+    mechanism = str(settings.get("sasl.mechanisms", settings.get("sasl.mechanism", "")))
+    if library is None or mechanism.upper() == "OAUTHBEARER":  # Its tokens are refreshed by callbacks.
+        return None
+    return _accepted(lambda: NativeConsumer(library, settings, on_error, _LOGGER))
+
+
 def producer(client: Mapping[str, str], own: Settings) -> Producer:
     """A producer. `own` beats the table's properties."""
     return _built(Producer, {**_COMMON, **_PRODUCER, **client, **own})
@@ -105,8 +117,12 @@ def _callback(on_error: OnError | None) -> Settings:
 
 
 def _built(kind: Callable[..., T], settings: Settings) -> T:
+    return _accepted(lambda: kind({**settings, "logger": _LOGGER}))
+
+
+def _accepted(make: Callable[[], T]) -> T:
     try:
-        return kind({**settings, "logger": _LOGGER})
+        return make()
     except KafkaException as error:
         reason = kafka_error(error)
         raise OptionError(

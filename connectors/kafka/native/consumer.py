@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from connectors.kafka.native.library import (
     CONSUMER,
     ERROR,
+    ERROR_CALLBACK,
     ERROR_TEXT_BYTES,
     EVENT_ERROR,
     EVENT_LOG,
@@ -64,9 +66,10 @@ class Batch:
         name: bytes = self._library.topic_name(int(self.topics[index]))
         return name.decode()
 
-    def timestamp_ms(self, index: int) -> int:
+    def timestamps_ms(self, chosen: Int64Array) -> Int64Array:
         kind = ctypes.c_int()
-        return int(self._library.message_timestamp(int(self._pointers[index]), ctypes.addressof(kind)))
+        stamps = map(self._library.message_timestamp, self._pointers[chosen].tolist(), repeat(ctypes.addressof(kind)))
+        return np.fromiter(stamps, np.int64, len(chosen))
 
     def error_text(self, index: int) -> str:
         """The reason in an error's payload."""
@@ -92,14 +95,16 @@ class NativeConsumer:
         self._on_error = on_error
         self._log = log
         self._lock = threading.Lock()
-        self._client: int | None = _new_client(library, {**settings, "log.queue": True})
+        self._told: list[KafkaError] = []
+        # What concerns a partition is told by a callback, within a call of ours; what concerns the client by an event.
+        self._callback = ERROR_CALLBACK(lambda _client, code, text, _opaque: self._told.append(_error(code, text)))
+        self._client: int | None = _new_client(library, {**settings, "log.queue": True}, self._callback)
         self._events = library.queue_get_main(self._client)
         library.set_log_queue(self._client, None)
         self._queue = library.queue_get_consumer(self._client)
 
     def consume(self, count_max: int, timeout_ms: int) -> Batch | None:
         """Messages that are there, up to `count_max`; waits up to the time-out when there is none."""
-        self._serve_events()
         library = self._library
         block = library.malloc(_POINTER_BYTES * (count_max + 1))
         if not block:
@@ -111,7 +116,7 @@ class NativeConsumer:
             count = library.consume_batch_queue(self._queue, timeout_ms, first, 1)
             if count == 1 and count_max > 1:
                 count += max(0, library.consume_batch_queue(self._queue, 0, first + _POINTER_BYTES, count_max - 1))
-            self._serve_events()
+        self._serve_events()
         if count <= 0:
             library.free(block)
             return None
@@ -130,7 +135,7 @@ class NativeConsumer:
         with self._listed(offsets) as listed:
             code = self._library.commit(self._client, listed, 1)
         if code:
-            raise KafkaException(self._error(code))
+            raise KafkaException(_error(code, self._library.err2str(code)))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """The end of the partition as last heard from the broker; None when that is not known (any more)."""
@@ -159,9 +164,7 @@ class NativeConsumer:
         with self._listed(partitions) as listed:
             problem = function(self._client, listed)
         if problem:
-            error = KafkaError(
-                self._library.error_code(problem), self._library.error_string(problem).decode(errors="replace")
-            )
+            error = _error(self._library.error_code(problem), self._library.error_string(problem))
             self._library.error_destroy(problem)
             raise KafkaException(error)
 
@@ -178,22 +181,22 @@ class NativeConsumer:
         finally:
             library.partitions_destroy(listed)
 
-    def _error(self, code: int) -> KafkaError:
-        return KafkaError(code, self._library.err2str(code).decode(errors="replace"))
-
     def _serve_events(self) -> None:
         library = self._library
         while event := library.queue_poll(self._events, 0):
             try:
                 kind = library.event_type(event)
                 if kind == EVENT_ERROR:
-                    text = library.event_error_string(event).decode(errors="replace")
+                    text = (library.event_error_string(event) or b"").decode(errors="replace")
                     fatal = bool(library.event_error_is_fatal(event))
-                    self._on_error(KafkaError(library.event_error(event), text, fatal))
+                    self._told.append(KafkaError(library.event_error(event), text, fatal))
                 elif kind == EVENT_LOG:
                     self._write_log(event)
             finally:
                 library.event_destroy(event)
+        for error in self._told:
+            self._on_error(error)
+        self._told.clear()
 
     def _write_log(self, event: int) -> None:
         facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
@@ -207,7 +210,11 @@ class NativeConsumer:
 _LOG_LEVELS = (50, 50, 50, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
 
-def _new_client(library: Library, settings: Mapping[str, Any]) -> int:
+def _error(code: int, text: bytes | None) -> KafkaError:
+    return KafkaError(code, (text or b"").decode(errors="replace"))
+
+
+def _new_client(library: Library, settings: Mapping[str, Any], callback: object) -> int:
     """Raises KafkaException for settings that the library does not accept."""
     text = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
     configuration = library.conf_new()
@@ -215,10 +222,11 @@ def _new_client(library: Library, settings: Mapping[str, Any]) -> int:
         written = str(value).lower() if isinstance(value, bool) else str(value)
         if library.conf_set(configuration, name.encode(), written.encode(), ctypes.addressof(text), ERROR_TEXT_BYTES):
             library.conf_destroy(configuration)
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text.value.decode(errors="replace")))
+            raise KafkaException(_error(KafkaError._INVALID_ARG, text.value))
+    library.conf_set_error_cb(configuration, callback)
     library.conf_set_events(configuration, EVENT_ERROR | EVENT_LOG)
     client = library.new(CONSUMER, configuration, ctypes.addressof(text), ERROR_TEXT_BYTES)
     if not client:
         library.conf_destroy(configuration)
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text.value.decode(errors="replace")))
+        raise KafkaException(_error(KafkaError._INVALID_ARG, text.value))
     return int(client)

@@ -28,6 +28,8 @@ COPY_PAYLOAD = 0x2
 CONSUMER = 1
 EVENT_LOG, EVENT_ERROR = 0x4, 0x8
 ERROR_TEXT_BYTES = 512
+ERROR_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+"""client, code, text, opaque"""
 
 _log = logging.getLogger("connectors.kafka")
 
@@ -50,6 +52,7 @@ class Library:
         self.conf_new = declared("rd_kafka_conf_new", pointer)
         self.conf_set = declared("rd_kafka_conf_set", integer, pointer, text, text, pointer, size)
         self.conf_set_events = declared("rd_kafka_conf_set_events", None, pointer, integer)
+        self.conf_set_error_cb = declared("rd_kafka_conf_set_error_cb", None, pointer, ERROR_CALLBACK)
         self.conf_destroy = declared("rd_kafka_conf_destroy", None, pointer)
         self.new = declared("rd_kafka_new", pointer, integer, pointer, pointer, size)
         self.destroy = declared("rd_kafka_destroy", None, pointer)
