@@ -101,6 +101,17 @@ _SETTINGS = (
     Setting("table.dml-sync", boolean, "false", reaches_job=False),
     Setting("table.optimizer.agg-phase-strategy", one_of("AUTO", "ONE_PHASE", "TWO_PHASE")),
     Setting("table.optimizer.reuse-source-enabled", boolean),
+    Setting("table.optimizer.reuse-sub-plan-enabled", boolean),
+    Setting("table.optimizer.distinct-agg.split.enabled", boolean),
+    Setting("table.optimizer.distinct-agg.split.bucket-num", integer(1, 65_536)),
+    Setting("table.exec.mini-batch.enabled", boolean),
+    Setting("table.exec.mini-batch.allow-latency", duration),
+    Setting("table.exec.mini-batch.size", integer(-1)),
+    Setting("table.exec.state.ttl", duration),
+    Setting("table.exec.source.cdc-events-duplicate", boolean),
+    Setting("table.exec.sink.upsert-materialize", one_of("NONE", "AUTO", "FORCE")),
+    Setting("table.exec.sink.require-on-conflict", boolean),
+    Setting("table.exec.sink.type-length-enforcer", one_of("IGNORE", "TRIM_PAD", "ERROR")),
     Setting("table.exec.batch.max-rows", integer(1, 1_000_000)),
     Setting("table.exec.source.idle-timeout", duration),
     Setting("table.exec.sink.keyed-shuffle", one_of("NONE", "AUTO", "FORCE")),
@@ -112,7 +123,10 @@ _SETTINGS = (
     Setting("execution.checkpointing.min-pause", duration),
     Setting("execution.checkpointing.tolerable-failed-checkpoints", integer(0)),
     Setting("execution.checkpointing.num-retained", integer(1)),
+    Setting("execution.checkpointing.savepoint-dir", text),
     Setting("execution.state-recovery.path", text),
+    Setting("execution.state-recovery.ignore-unclaimed-state", boolean),
+    Setting("execution.state-recovery.allow-rewind", boolean),
     Setting("state.backend.type", one_of("hashmap", "rocksdb")),
     Setting("restart-strategy.type", one_of("none", "off", "disable", "fixed-delay", "exponential-delay")),
     Setting("restart-strategy.fixed-delay.attempts", integer(0)),
@@ -128,9 +142,12 @@ SETTINGS: dict[str, Setting] = {s.key: s for s in _SETTINGS}
 
 OLD_NAMES = {
     "execution.buffer-timeout.interval": "execution.buffer-timeout",
+    "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
+    "execution.savepoint.path": "execution.state-recovery.path",
     "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
     "restart-strategy": "restart-strategy.type",
     "state.backend": "state.backend.type",
+    "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
 }
 """Other names Flink has had for a setting; read as the one on the right."""
 
@@ -168,7 +185,6 @@ _WITHOUT_MEANING_PREFIXES = (
     "state.",
     "table.exec.async-",
     "table.exec.legacy-",
-    "table.exec.mini-batch.",
     "table.exec.resource.",
     "table.exec.sort.",
     "table.exec.state.",
@@ -202,8 +218,6 @@ _WITHOUT_MEANING = frozenset(
         "table.exec.simplify-operator-name-enabled",
         "table.exec.uid.generation",
         "table.exec.sink.rowtime-inserter",
-        "table.exec.sink.type-length-enforcer",
-        "table.exec.sink.upsert-materialize",
         "table.exec.deduplicate.insert-update-after-sensitive-enabled",
     }
 )
