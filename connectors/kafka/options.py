@@ -166,9 +166,7 @@ def source_options(table: TableDefinition) -> SourceOptions:
     reader = OptionReader(table)
     startup = reader.choice("scan.startup.mode", StartupMode, StartupMode.GROUP_OFFSETS)
     formats = reader.formats()
-    return checked_source_options(
-        reader, table, startup, formats, registry.format(formats[0].name).changelog(formats[0].options)
-    )
+    return checked_source_options(reader, table, startup, formats, _changelog(table, formats[0]))
 
 
 def checked_source_options(
@@ -223,13 +221,27 @@ def sink_options(table: TableDefinition) -> SinkOptions:
     """Validate a table for writing. Raises OptionError."""
     reader = OptionReader(table)
     value, key, key_prefix = reader.formats()
-    changelog = registry.format(value.name).changelog(value.options)
+    changelog = _changelog(table, value)
     partitioner = reader.choice("sink.partitioner", PartitionerKind, PartitionerKind.DEFAULT)
     if partitioner is PartitionerKind.ROUND_ROBIN and key is not None:
         raise OptionError(
             "'sink.partitioner' = 'round-robin' cannot be combined with 'key.fields'", option="sink.partitioner"
         )
     return checked_sink_options(reader, table, partitioner, (value, key, key_prefix), changelog)
+
+
+def _changelog(table: TableDefinition, value: FormatOptions) -> ChangelogMode:
+    """What the records are by their format. Raises OptionError for a primary key over records that are only added."""
+    changelog = registry.format(value.name).changelog(value.options)
+    if table.primary_key and changelog is ChangelogMode.INSERT_ONLY:
+        raise OptionError(
+            f"a kafka table in format '{value.name}' cannot have a PRIMARY KEY: its records are only ever added, so "
+            "several may have one key",
+            option="connector",
+            hint="For a topic whose newest record of a key counts use 'connector' = 'upsert-kafka'; else leave the "
+            "PRIMARY KEY out.",
+        )
+    return changelog
 
 
 def checked_sink_options(

@@ -37,6 +37,7 @@ SPLIT_WAYS = 8
 
 _STRING_MISMATCH = re.compile(r"whilst decoding field '([^']*)': expected string got")
 _STRICT = msgspec.json.Decoder(msgspec.Raw)
+_HIGH_SURROGATE = re.compile(rb"\\u[dD](?:8[4-9a-fA-F]|[9abAB])")
 _OPEN, _CLOSE = ord("{"), ord("}")
 _WHITE_SPACE = np.zeros(256, np.bool_)
 _WHITE_SPACE[[0x20, 0x09, 0x0A, 0x0D]] = True
@@ -102,7 +103,7 @@ class JsonDecoder:
     def _fast(self, messages: Messages, low: int, high: int) -> pa.RecordBatch:
         offsets = messages.offsets
         text = messages.data[int(offsets[low]) : int(offsets[high])]
-        _refuse_nul(text)
+        _refuse_misread(text)
         _refuse_malformed(text, high - low)
         table = self._read(messages, text, low, high)
         if table.num_rows != high - low or _has_second_row(text, offsets[low:high] - offsets[low]):
@@ -202,11 +203,14 @@ def _text_of_raw(raw: bytes) -> str | None:
             return raw.decode()
 
 
-def _refuse_nul(text: memoryview) -> None:
-    """A zero byte, written or escaped, that reaches an error message of the reader aborts the process."""
+def _refuse_misread(text: memoryview) -> None:
+    """A zero byte, written or escaped, that reaches an error message of the reader aborts the process. Of an escaped
+    pair of surrogates beyond the first supplementary plane it makes another character."""
     data = text.obj if isinstance(text.obj, bytes) and len(text.obj) == text.nbytes else bytes(text)
-    if b"\0" in data or (b"\\" in data and b"\\u0000" in data):
+    if b"\0" in data:
         raise Refused("a zero byte")
+    if b"\\" in data and (b"\\u0000" in data or _HIGH_SURROGATE.search(data)):
+        raise Refused("an escape that is misread")
 
 
 def _refuse_malformed(text: memoryview, count: int) -> None:

@@ -373,3 +373,11 @@ def test_a_message_is_judged_by_itself_and_not_by_its_neighbours(columns: dict[s
         shown = decode(columns, *before, ignore_parse_errors="true").batch.num_rows
         assert found[shown : shown + len(alone)] == alone
         assert len(found) == shown + len(alone) + decode(columns, *after, ignore_parse_errors="true").batch.num_rows
+
+
+def test_escaped_pairs_of_surrogates_of_every_plane() -> None:
+    texts = [chr(0x10000 + 0x8000 * n + 0x123) for n in range(32)]
+    escaped = [json.dumps(text) for text in texts]
+    assert column(STRING, *escaped) == texts
+    for text, one in zip(texts, escaped, strict=True):
+        assert column(STRING, one) == [text]
