@@ -37,6 +37,7 @@ class SqlState:
     INVALID_DATETIME = "22007"
     FEATURE_NOT_SUPPORTED = "0A000"
     TOO_COMPLEX = "54001"
+    OBJECT_NOT_IN_STATE = "55000"
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from runtime.checkpoint.manifest import (
+    CheckpointCounts,
     CheckpointManifest,
     CheckpointPointer,
     ManifestError,
@@ -122,7 +123,12 @@ def adopt_files(
     except DamagedCheckpointError as error:
         raise RestoreRefusedError(f"the savepoint is damaged: {error}") from error
     own = msgspec.structs.replace(
-        manifest, job_id=job_id, generation=IMPORTED_GENERATION, is_savepoint=False, drained=False
+        manifest,
+        job_id=job_id,
+        generation=IMPORTED_GENERATION,
+        counts=CheckpointCounts(),
+        is_savepoint=False,
+        drained=False,
     )
     shutil.rmtree(directory / f"g{IMPORTED_GENERATION}", ignore_errors=True)
     return store.write(own)

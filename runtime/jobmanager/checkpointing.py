@@ -62,7 +62,8 @@ class CheckpointHistory:
 
     def restored(self, pointer: CheckpointPointer, manifest: CheckpointManifest, directory: Path) -> None:
         """A generation starts from this checkpoint: what an earlier JobManager completed is known from it."""
-        if self.latest.latest_completed_id < manifest.checkpoint_id:
+        own = manifest.generation != savepoints.IMPORTED_GENERATION
+        if own and self.latest.latest_completed_id < manifest.checkpoint_id:
             self.latest = CheckpointSummary(
                 latest_completed_id=manifest.checkpoint_id,
                 latest_bytes=manifest.state_bytes,

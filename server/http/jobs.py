@@ -1,11 +1,11 @@
 """The part of Flink's JobManager REST API that tools read: overview, jobs, checkpoints, TaskManagers, cancel.
+Savepoints are in `savepoints`.
 
 Offered without prefix and under /v1. Figures Headrace does not have are left out, never invented.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -13,9 +13,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from runtime.api import (
+    CheckpointSummary,
     ClusterOverview,
     JobClient,
-    JobId,
     JobState,
     JobStatus,
     TaskManagerStatus,
@@ -24,11 +24,12 @@ from runtime.api import (
     VertexStatus,
 )
 from server.http.errors import NotFoundError, bad_parameter
+from server.http.job_ids import NOT_FOUND, no_job, parse_job_id
 from server.http.requests import json_response
+from server.http.savepoints import add_savepoints
 from server.secrets import masked_sql
 
 _TASK_STATES = [state.value for state in TaskState]
-_NOT_FOUND = "org.apache.flink.runtime.rest.NotFoundException"
 
 
 def jobs_router(jobs: JobClient, product_version: str) -> APIRouter:
@@ -36,6 +37,7 @@ def jobs_router(jobs: JobClient, product_version: str) -> APIRouter:
     router = APIRouter(tags=["JobManager"])
     _add_cluster(router, jobs, product_version)
     _add_jobs(router, jobs)
+    add_savepoints(router, jobs)
     return router
 
 
@@ -70,7 +72,7 @@ def _add_cluster(router: APIRouter, jobs: JobClient, product_version: str) -> No
         for status in await jobs.task_managers():
             if status.task_manager_id == task_manager_id:
                 return json_response(_task_manager(status))
-        raise NotFoundError(f"{_NOT_FOUND}: Could not find TaskManager with id {task_manager_id}\n")
+        raise NotFoundError(f"{NOT_FOUND}: Could not find TaskManager with id {task_manager_id}\n")
 
 
 def _add_jobs(router: APIRouter, jobs: JobClient) -> None:
@@ -111,30 +113,20 @@ def _add_jobs(router: APIRouter, jobs: JobClient) -> None:
         mode = request.query_params.get("mode", "cancel")
         if mode != "cancel":
             raise bad_parameter("query", "mode", mode)
-        known = _job_id(job_id)
+        known = parse_job_id(job_id)
         try:
             await jobs.cancel(known)
         except UnknownJobError:
-            raise _no_job(known) from None
+            raise no_job(known) from None
         return json_response({}, 202)
 
 
 async def _status(jobs: JobClient, text: str) -> JobStatus:
-    known = _job_id(text)
+    known = parse_job_id(text)
     try:
         return await jobs.status(known)
     except UnknownJobError:
-        raise _no_job(known) from None
-
-
-def _job_id(text: str) -> JobId:
-    if re.fullmatch(r"[0-9a-fA-F]{32}", text) is None:
-        raise bad_parameter("path", "jobid", text)
-    return JobId(text.lower())
-
-
-def _no_job(job_id: JobId) -> NotFoundError:
-    return NotFoundError(f"{_NOT_FOUND}: Job {job_id} not found\n")
+        raise no_job(known) from None
 
 
 def _now_ms() -> int:
@@ -192,7 +184,7 @@ def _job_details(job: JobStatus, now_ms: int) -> dict[str, Any]:
     details = {
         "jid": job.job_id,
         "name": masked_sql(job.name),
-        "isStoppable": False,
+        "isStoppable": not (job.is_query or job.state.terminal),
         "state": job.state.value,
         "job-type": "STREAMING",
         "start-time": job.start_ms,
@@ -319,11 +311,27 @@ def _checkpoints(job: JobStatus) -> dict[str, Any]:
         },
         "latest": {
             "completed": completed,
-            "savepoint": None,
+            "savepoint": _savepoint(summary),
             "failed": None,
             "restored": {"id": summary.restored_id} if summary.restored_id else None,
         },
         "history": [completed] if completed is not None else [],
+    }
+
+
+def _savepoint(summary: CheckpointSummary) -> dict[str, Any] | None:
+    if not summary.latest_savepoint_id:
+        return None
+    return {
+        "className": "completed",
+        "id": summary.latest_savepoint_id,
+        "status": "COMPLETED",
+        "is_savepoint": True,
+        "savepointFormat": "CANONICAL",
+        "latest_ack_timestamp": summary.latest_savepoint_at_ms,
+        "checkpoint_type": "SAVEPOINT",
+        "external_path": summary.latest_savepoint_path,
+        "discarded": False,
     }
 
 

@@ -49,7 +49,9 @@ class StatementContext:
         expression is shown at its place in `source`."""
         submission = asyncio.ensure_future(self.jobs.submit(graph))
         try:
-            return await asyncio.shield(submission)
+            job_id = await asyncio.shield(submission)
+            self.notices.extend((await self.jobs.status(job_id)).restore_notes)
+            return job_id
         except asyncio.CancelledError:
             await self.jobs.cancel(await submission)
             raise

@@ -23,8 +23,13 @@ from runtime.api import (
     JobStatus,
     ResultLostError,
     ResultPage,
+    SavepointRefusedError,
+    SavepointRequest,
+    SavepointState,
+    SavepointStatus,
     TaskManagerStatus,
     UnknownJobError,
+    UnknownSavepointError,
 )
 from runtime.metadata.store import SqliteMetadataStore
 from server.config import Config, load
@@ -81,6 +86,10 @@ class FakeJobs:
         self.before_submit: Callable[[], None] = lambda: None
         self.slots_total = 2
         self.slots_missing = 0
+        self.savepoint_requests: dict[str, SavepointRequest] = {}
+        self.savepoint_failure: Failure | None = None
+        self.savepoint_in_progress = False
+        self.restore_notes: tuple[str, ...] = ()
 
     async def submit(self, graph: JobGraph) -> JobId:
         await asyncio.to_thread(self.before_submit)
@@ -101,6 +110,28 @@ class FakeJobs:
         if not self.states[job_id].terminal:
             self.states[job_id] = JobState.CANCELED
 
+    async def trigger_savepoint(self, job_id: JobId, request: SavepointRequest) -> str:
+        """Done at once; where `savepoint_failure` is set it fails. `request.directory` must be given."""
+        await self.status(job_id)
+        if not request.directory:
+            raise SavepointRefusedError("no directory for the savepoint is given", "Name one.")
+        trigger_id = request.trigger_id or "a" * 32
+        self.savepoint_requests[trigger_id] = request
+        if self.savepoint_failure is None and request.stop:
+            self.states[job_id] = JobState.FINISHED
+        return trigger_id
+
+    async def savepoint(self, job_id: JobId, trigger_id: str, wait_ms: int = 0) -> SavepointStatus:
+        await self.status(job_id)
+        if trigger_id not in self.savepoint_requests:
+            raise UnknownSavepointError(trigger_id)
+        if self.savepoint_in_progress:
+            return SavepointStatus(trigger_id, SavepointState.IN_PROGRESS)
+        if self.savepoint_failure is not None:
+            return SavepointStatus(trigger_id, SavepointState.FAILED, "", self.savepoint_failure)
+        location = f"{self.savepoint_requests[trigger_id].directory}/savepoint-{job_id[:6]}-0123456789ab"
+        return SavepointStatus(trigger_id, SavepointState.COMPLETED, location)
+
     async def status(self, job_id: JobId) -> JobStatus:
         if job_id not in self.states:
             raise UnknownJobError(job_id)
@@ -117,6 +148,7 @@ class FakeJobs:
             slots_missing=self.slots_missing,
             failure=self.insert_failure,
             is_query=self.graphs[job_id].is_query,
+            restore_notes=self.restore_notes,
         )
 
     async def jobs(self) -> list[JobStatus]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.api import JobState
+from runtime.api import Failure, JobState
 from tests.unit.server.fakes import FakeServer
 from tests.unit.server.gateway_client import Gateway
 
@@ -120,3 +120,47 @@ def test_any_version_serves_a_statement(server: FakeServer) -> None:
             assert page["nextResultUri"].endswith(f"/result/1{suffix}")
             assert page["nextResultUri"].startswith(api or "/v4")
             assert [row["fields"] for row in page["results"]["data"]] == [["default_catalog"], ["headrace"]]
+
+
+def test_savepoints_have_the_shapes_of_flinks_api(server: FakeServer, gateway: Gateway) -> None:
+    http = gateway.http
+    gateway.run("CREATE TABLE s (k INT) WITH ('connector' = 'datagen')")
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+    trigger = "0123456789abcdef0123456789abcdef"
+    answer = http.post(f"/jobs/{job_id}/savepoints", json={"target-directory": "/sp", "triggerId": trigger})
+    assert (answer.status_code, answer.json()) == (202, {"request-id": trigger})
+    location = f"/sp/savepoint-{job_id[:6]}-0123456789ab"
+    status = f"/v1/jobs/{job_id}/savepoints/{trigger}"
+    assert http.get(status).json() == {"status": {"id": "COMPLETED"}, "operation": {"location": location}}
+    server.jobs.savepoint_in_progress = True
+    assert http.get(status).json() == {"status": {"id": "IN_PROGRESS"}}
+    server.jobs.savepoint_in_progress = False
+    server.jobs.savepoint_failure = Failure("the disk is full", "external", True, "Make room.")
+    name = "org.apache.flink.runtime.checkpoint.CheckpointException"
+    cause = {"class": name, "stack-trace": f"{name}: the disk is full", "hint": "Make room."}
+    assert http.get(status).json() == {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+    server.jobs.savepoint_failure = None
+
+    assert http.get(f"/jobs/{job_id}/savepoints/{'f' * 32}").status_code == 404
+    assert http.get(f"/jobs/{'0' * 32}/savepoints/{trigger}").status_code == 404
+    assert http.get(f"/jobs/{job_id}/savepoints/xyz").status_code == 400
+    assert http.post(f"/jobs/{'0' * 32}/stop", json={"targetDirectory": "/sp"}).status_code == 404
+    refused = http.post(f"/jobs/{job_id}/stop", json={})
+    assert refused.status_code == 400
+    assert "no directory for the savepoint is given. Name one." in refused.json()["errors"][0]
+    assert http.post(f"/jobs/{job_id}/stop", json={"formatType": "ODD", "targetDirectory": "/"}).status_code == 400
+    stop = {"targetDirectory": "/sp", "drain": True, "formatType": "CANONICAL", "triggerId": None}
+    answer = http.post(f"/jobs/{job_id}/stop", json=stop)
+    assert answer.status_code == 202
+    request = server.jobs.savepoint_requests[answer.json()["request-id"]]
+    assert (request.directory, request.stop, request.drain) == ("/sp", True, True)
+    assert server.jobs.states[job_id] is JobState.FINISHED
+
+
+def test_what_a_savepoint_changed_is_noticed(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run("CREATE TABLE s (k INT) WITH ('connector' = 'datagen')")
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    server.jobs.restore_notes = ("The query below 'sink' has changed.",)
+    page = gateway.first(gateway.submit("INSERT INTO o SELECT k FROM s"))
+    assert page["warnings"][-1] == server.jobs.restore_notes[0]

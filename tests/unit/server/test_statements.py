@@ -183,11 +183,29 @@ def test_jobs_are_shown_and_stopped(server: FakeServer, gateway: Gateway) -> Non
     expected = [job_id, "insert-into_default_catalog.default_database.o", "RUNNING", "2026-11-29T15:36:16.35Z"]
     assert gateway.run("SHOW JOBS") == [expected]
     assert gateway.run(f"DESCRIBE JOB '{job_id}'") == [expected]
-    refusal = gateway.refusal(f"STOP JOB '{job_id}' WITH SAVEPOINT")
-    assert refusal["sqlState"] == "0A000"
     assert gateway.run(f"STOP JOB '{job_id}'") == [["OK"]]
     assert server.jobs.states[job_id] is JobState.CANCELED
     assert "does not exist" in gateway.refusal("STOP JOB '00000000000000000000000000000000'")["message"]
+
+
+def test_a_job_is_stopped_with_a_savepoint(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run(SOURCE)
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+    assert "needs WITH SAVEPOINT" in gateway.refusal(f"STOP JOB '{job_id}' WITH DRAIN")["message"]
+    refusal = gateway.refusal(f"STOP JOB '{job_id}' WITH SAVEPOINT")
+    assert (refusal["sqlState"], refusal["hint"]) == ("55000", "Name one.")
+    gateway.run("SET 'state.savepoints.dir' = '/savepoints'")
+    server.jobs.savepoint_failure = Failure("the disk is full", "external", True, "Make room.")
+    refusal = gateway.refusal(f"STOP JOB '{job_id}' WITH SAVEPOINT")
+    assert refusal["message"] == f"job '{job_id}' is not stopped: the disk is full"
+    assert server.jobs.states[job_id] is JobState.RUNNING
+    server.jobs.savepoint_failure = None
+    path = f"/savepoints/savepoint-{job_id[:6]}-0123456789ab"
+    assert gateway.run(f"STOP JOB '{job_id}' WITH SAVEPOINT WITH DRAIN") == [[path]]
+    request = next(iter(server.jobs.savepoint_requests.values()))
+    assert (request.stop, request.drain) == (True, True)
+    assert "does not exist" in gateway.refusal(f"STOP JOB '{'0' * 32}' WITH SAVEPOINT")["message"]
 
 
 def test_a_statement_set_collects_only_right_inserts(server: FakeServer, gateway: Gateway) -> None:
