@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pyarrow as pa
 from planner.ir import types as t
 from planner.ir.operators import (
     AggregateCall,
+    AttachedWindow,
     Column,
     GlobalWindowAggregate,
     LocalWindowAggregate,
     Schema,
-    TumbleWindow,
+    Window,
     WindowProperty,
     accumulator_types,
 )
@@ -46,6 +47,8 @@ def operator_context(
     generation: int = 1,
     restore: OperatorRestore | None = None,
     managed_bytes: int = 0,
+    wall_clock_ms: Callable[[], int] = lambda: 0,
+    settings: dict[str, str] | None = None,
 ) -> OperatorContext:
     first, last = key_group_range(subtask, parallelism, MAX_PARALLELISM)
     return OperatorContext(
@@ -53,12 +56,12 @@ def operator_context(
         parallelism=parallelism,
         max_parallelism=MAX_PARALLELISM,
         key_groups=KeyGroupRange(first, last),
-        settings={},
+        settings=settings or {},
         checkpoint_directory=str(directory),
         state_directory=str(directory / "state"),
         restore=restore,
         managed_bytes=managed_bytes,
-        wall_clock_ms=lambda: 0,
+        wall_clock_ms=wall_clock_ms,
     )
 
 
@@ -68,7 +71,7 @@ class WindowPlan(msgspec.Struct, frozen=True):
     row_types: tuple[DataType, ...]
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
-    window: TumbleWindow
+    window: Window
     properties: tuple[WindowProperty, ...] = (WindowProperty.START, WindowProperty.END)
     two_phases: bool = True
 
@@ -82,7 +85,8 @@ class WindowPlan(msgspec.Struct, frozen=True):
         return LocalWindowAggregate("local", "local", self.keys, self.aggregates, self.window, output)
 
     def global_(self) -> GlobalWindowAggregate:
-        time = self.window.time_type if WindowProperty.TIME in self.properties else t.timestamp(3)
+        aligned = self.window.window if isinstance(self.window, AttachedWindow) else self.window
+        time = aligned.time_type if WindowProperty.TIME in self.properties else t.timestamp(3)
         kinds = [time if p is WindowProperty.TIME else t.timestamp(3) for p in self.properties]
         output = schema(*self.key_types, *(call.type for call in self.aggregates), *kinds)
         keys = tuple(range(len(self.keys))) if self.two_phases else self.keys
@@ -100,9 +104,18 @@ class WindowPlan(msgspec.Struct, frozen=True):
 class Pipeline:
     """`producers` local subtasks (or plain forwarders, in one phase) and `parallelism` global ones."""
 
-    def __init__(self, plan: WindowPlan, directory: Path, producers: int = 1, parallelism: int = 1) -> None:
+    def __init__(
+        self,
+        plan: WindowPlan,
+        directory: Path,
+        producers: int = 1,
+        parallelism: int = 1,
+        settings: dict[str, str] | None = None,
+    ) -> None:
         self.plan = plan
         self.directory = directory
+        self.now_ms = 0
+        self._settings = settings
         self.results: list[dict[str, Any]] = []
         self._generation = 0
         self.restart(producers, parallelism, ())
@@ -113,7 +126,9 @@ class Pipeline:
         self.parallelism = parallelism
         self.watermarks = [MIN_WATERMARK_MS] * producers
         self.advanced = MIN_WATERMARK_MS
-        self.locals = [LocalWindowAggregateOperator(self.plan.local()) for _ in range(producers)]
+        self.locals = []
+        if self.plan.two_phases:
+            self.locals = [LocalWindowAggregateOperator(self.plan.local()) for _ in range(producers)]
         segments = tuple(handle for snapshot in snapshots for handle in snapshot.segments)
         clocks = {group: clock for snapshot in snapshots for group, clock in snapshot.clocks.items()}
         late = sum(snapshot.counters["numLateRecordsDropped"] for snapshot in snapshots)
@@ -122,7 +137,13 @@ class Pipeline:
             counters = {"numLateRecordsDropped": late if subtask == 0 else 0}
             restore = OperatorRestore("global", segments=segments, clocks=clocks, counters=counters)
             context = operator_context(
-                self.directory, subtask, parallelism, generation=self._generation, restore=restore
+                self.directory,
+                subtask,
+                parallelism,
+                generation=self._generation,
+                restore=restore,
+                wall_clock_ms=lambda: self.now_ms,
+                settings=self._settings,
             )
             self.globals.append(GlobalWindowAggregateOperator(self.plan.global_(), context))
         for local in self.locals:
@@ -142,13 +163,22 @@ class Pipeline:
     def advance(self, producer: int, watermark_ms: int) -> None:
         """A producer's watermark moves; consumers advance to the minimum."""
         self.watermarks[producer] = max(self.watermarks[producer], watermark_ms)
-        for _ in self.locals[producer].advance(self.watermarks[producer]):
-            raise AssertionError("the local phase has nothing to fire")
+        if self.plan.two_phases:
+            assert list(self.locals[producer].advance(self.watermarks[producer])) == []
         lowest = min(self.watermarks)
         if lowest > self.advanced:
             self.advanced = lowest
             for operator in self.globals:
                 for piece in operator.advance(lowest):
+                    self.results += piece.data.to_pylist()
+
+    def pass_time(self, now_ms: int) -> None:
+        """The wall clock moves; timers that are due fire."""
+        self.now_ms = now_ms
+        for operator in self.globals:
+            timer = operator.timer_ms()
+            if timer is not None and timer <= now_ms:
+                for piece in operator.on_timer(now_ms):
                     self.results += piece.data.to_pylist()
 
     def snapshot(self, checkpoint_id: int) -> list[OperatorSnapshot]:

@@ -14,24 +14,51 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.ir import types as t
-from planner.ir.operators import AggregateCall, AggregateFunction, TumbleWindow
+from planner.ir.operators import (
+    AggregateCall,
+    AggregateFunction,
+    AttachedWindow,
+    CumulateWindow,
+    HopWindow,
+    TumbleWindow,
+    Window,
+)
 from planner.ir.types import DataType
 from runtime.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
 from tests.support.window_harness import ROWTIME, Pipeline, WindowPlan
 
-SIZE_MS = 10
+SIZE_MS = 12
+SLIDE_MS = 4
 EPOCH = dt.datetime(1970, 1, 1)
-ROW_TYPES = (t.BIGINT, t.STRING, ROWTIME, t.INT, t.DOUBLE, t.decimal(10, 2), t.BOOLEAN, t.STRING)
-INT, DOUBLE, DECIMAL, FLAG, TEXT = 3, 4, 5, 6, 7
+ROW_TYPES = (t.BIGINT, t.STRING, ROWTIME, t.INT, t.DOUBLE, t.decimal(10, 2), t.BOOLEAN, t.STRING, t.timestamp(3))
+INT, DOUBLE, DECIMAL, FLAG, TEXT, END = 3, 4, 5, 6, 7, 8
 
 
 def call(
-    function: AggregateFunction, argument: int | None, kind: DataType, filter_index: int | None = None
+    function: AggregateFunction,
+    argument: int | None,
+    kind: DataType,
+    filter_index: int | None = None,
+    *,
+    distinct: bool = False,
+    separator: str = ",",
 ) -> AggregateCall:
-    return AggregateCall(function, argument, None if argument is None else ROW_TYPES[argument], kind, filter_index)
+    argument_type = None if argument is None else ROW_TYPES[argument]
+    return AggregateCall(function, argument, argument_type, kind, filter_index, distinct, separator)
 
 
 F = AggregateFunction
+ONE_PHASE_CALLS = (
+    call(F.COUNT, INT, t.BIGINT.with_nullable(False), distinct=True),
+    call(F.SUM, INT, t.INT, FLAG, distinct=True),
+    call(F.AVG, DECIMAL, t.decimal(38, 6), distinct=True),
+    call(F.COUNT, DOUBLE, t.BIGINT.with_nullable(False), distinct=True),
+    call(F.FIRST_VALUE, INT, t.INT),
+    call(F.LAST_VALUE, TEXT, t.STRING, FLAG),
+    call(F.LISTAGG, TEXT, t.STRING, separator="|"),
+    call(F.LISTAGG, TEXT, t.STRING, distinct=True),
+    call(F.LISTAGG, TEXT, t.STRING, FLAG),
+)
 CALLS = (
     call(F.COUNT_STAR, None, t.BIGINT.with_nullable(False)),
     call(F.COUNT_STAR, None, t.BIGINT.with_nullable(False), FLAG),
@@ -64,12 +91,20 @@ def reference_value(aggregate: AggregateCall, rows: list[tuple[Any, ...]]) -> An
     if aggregate.argument is None:
         return len(rows)
     values = [row[aggregate.argument] for row in rows if row[aggregate.argument] is not None]
+    if aggregate.distinct:
+        values = list({repr(value): value for value in reversed(values)}.values())[::-1]
     if aggregate.function is F.COUNT:
         return len(values)
     if not values:
         return None
     order: Callable[[Any], Any] = float_order if aggregate.argument == DOUBLE else lambda value: value
     match aggregate.function:
+        case F.FIRST_VALUE:
+            return values[0]
+        case F.LAST_VALUE:
+            return values[-1]
+        case F.LISTAGG:
+            return aggregate.separator.join(values)
         case F.SUM:
             return wrapped(sum(values)) if aggregate.argument == INT else sum(values)
         case F.AVG if aggregate.argument == INT:
@@ -83,8 +118,28 @@ def reference_value(aggregate: AggregateCall, rows: list[tuple[Any, ...]]) -> An
             return max(values, key=order)
 
 
+def windows_of(window: Window, millisecond: int, row: tuple[Any, ...]) -> list[tuple[int, int]]:
+    """Start and end of each window a row belongs to."""
+    match window:
+        case AttachedWindow(window=aligned):
+            end = (row[END] - EPOCH) // dt.timedelta(milliseconds=1)
+            return [next(w for w in windows_of(aligned, end - 1, row) if w[1] == end)]
+        case TumbleWindow():
+            start = millisecond - (millisecond - window.offset_ms) % window.size_ms
+            return [(start, start + window.size_ms)]
+        case HopWindow():
+            last = millisecond - (millisecond - window.offset_ms) % window.slide_ms
+            starts = range(last, millisecond - window.size_ms, -window.slide_ms)
+            return [(start, start + window.size_ms) for start in reversed(starts)]
+        case CumulateWindow():
+            start = millisecond - (millisecond - window.offset_ms) % window.size_ms
+            ends = range(start + window.step_ms, start + window.size_ms + 1, window.step_ms)
+            return [(start, end) for end in ends if end > millisecond]
+
+
 class Reference:
-    """Row by row: late when its window has fired by the highest watermark all producers had reached."""
+    """Row by row: late when its last window has fired by the highest watermark all producers had reached; else in every
+    window that has not."""
 
     def __init__(self, plan: WindowPlan, producers: int) -> None:
         self.plan = plan
@@ -100,20 +155,19 @@ class Reference:
     def send(self, rows: list[tuple[Any, ...]]) -> None:
         for row in rows:
             millisecond = (row[2] - EPOCH) // dt.timedelta(milliseconds=1)
-            end = millisecond - (millisecond - self.plan.window.offset_ms) % SIZE_MS + SIZE_MS
-            if end - 1 <= self._clock:
-                self.late_rows += 1
-            else:
-                self._groups.setdefault((end, *(row[i] for i in self.plan.keys)), []).append(row)
+            open_windows = [w for w in windows_of(self.plan.window, millisecond, row) if w[1] - 1 > self._clock]
+            self.late_rows += not open_windows
+            for start, end in open_windows:
+                self._groups.setdefault((end, start, *(row[i] for i in self.plan.keys)), []).append(row)
 
     def advance(self, producer: int, watermark_ms: int) -> None:
         self._watermarks[producer] = max(self._watermarks[producer], watermark_ms)
         self._clock = max(self._clock, min(self._watermarks))
         for group in sorted((g for g in self._groups if g[0] - 1 <= self._clock), key=lambda g: g[0]):
-            end, *keys = group
+            end, start, *keys = group
             rows = self._groups.pop(group)
             values = [reference_value(aggregate, rows) for aggregate in self.plan.aggregates]
-            bounds = [EPOCH + dt.timedelta(milliseconds=ms) for ms in (end - SIZE_MS, end)]
+            bounds = [EPOCH + dt.timedelta(milliseconds=ms) for ms in (start, end)]
             columns = [*keys, *values, *bounds]
             self.results.append({f"c{i}": value for i, value in enumerate(columns)})
 
@@ -133,6 +187,7 @@ def row_strategy() -> st.SearchStrategy[tuple[Any, ...]]:
         st.none() | st.decimals(-99_999_999, 99_999_999, places=2),
         st.none() | st.booleans(),
         st.none() | st.sampled_from(["x", "y", "é", ""]),
+        st.integers(-1, 5).map(lambda i: EPOCH + dt.timedelta(milliseconds=i * SLIDE_MS + 1)),
     )
 
 
@@ -146,23 +201,40 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def windows() -> st.SearchStrategy[Window]:
+    aligned = st.sampled_from([0, 3, -5]).flatmap(
+        lambda offset_ms: st.sampled_from(
+            [
+                TumbleWindow(2, ROWTIME, SIZE_MS, offset_ms),
+                HopWindow(2, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms),
+                HopWindow(2, ROWTIME, SIZE_MS, SIZE_MS, offset_ms),
+                CumulateWindow(2, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms),
+            ]
+        )
+    )
+    attached = st.sampled_from(
+        [HopWindow(None, ROWTIME, SIZE_MS, SLIDE_MS, 1), CumulateWindow(None, ROWTIME, SIZE_MS, SLIDE_MS, 1)]
+    )
+    return aligned | attached.map(lambda window: AttachedWindow(END, window))
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=STEPS,
-    keys=st.sampled_from([(0,), (0, 1), (1,), ()]),
+    keys=st.sampled_from([(0,), (0, 1), (1,), (4,), ()]),
     two_phases=st.booleans(),
-    offset_ms=st.sampled_from([0, 3, -4]),
+    window=windows(),
     start=st.tuples(st.integers(1, 3), st.integers(1, 5)),
 )
 def test_equals_the_reference(
     steps: list[tuple[str, int, Any]],
     keys: tuple[int, ...],
     two_phases: bool,
-    offset_ms: int,
+    window: Window,
     start: tuple[int, int],
 ) -> None:
-    window = TumbleWindow(time_index=2, time_type=ROWTIME, size_ms=SIZE_MS, offset_ms=offset_ms)
-    plan = WindowPlan(ROW_TYPES, keys, CALLS, window, two_phases=two_phases)
+    calls = CALLS if two_phases else (*CALLS[:3], *ONE_PHASE_CALLS, *CALLS[3:])
+    plan = WindowPlan(ROW_TYPES, keys, calls, window, two_phases=two_phases)
     with tempfile.TemporaryDirectory() as directory:
         producers = start[0]
         pipeline = Pipeline(plan, Path(directory), producers, start[1])
