@@ -85,11 +85,12 @@ def _hash_keys(
     given = translator.streaming.of(sink.input)
     mode = translator.settings.keyed_shuffle
     moves = parallelism != stream.parallelism
+    # A sink that keeps the last row of a key must see them all in one place.
+    is_apart = plan.takes_upserts and not any(key <= frozenset(plan.key) for key in given.upsert_keys)
     if given.changelog.is_insert_only:
-        # Appended rows of one key may come from anywhere; a sink that keeps the last one must see them in one place.
-        is_together = any(key <= frozenset(plan.key) for key in given.upsert_keys)
-        wants_hash = mode is KeyedShuffle.AUTO and (moves or (plan.takes_upserts and not is_together))
-        return stream.columns(plan.key) if wants_hash or mode is KeyedShuffle.FORCE else ()
+        # Appended rows of one key may come from anywhere.
+        wants_hash = mode is KeyedShuffle.FORCE or (mode is KeyedShuffle.AUTO and (moves or is_apart))
+        return stream.columns(plan.key) if wants_hash else ()
     if moves and not plan.key:
         raise SqlError(
             SqlState.INVALID_PARAMETER,
@@ -97,7 +98,7 @@ def _hash_keys(
             f"({stream.parallelism}), and the table has no primary key by which they could be spread in order",
             hint="Declare PRIMARY KEY (…) NOT ENFORCED, or leave 'sink.parallelism' out.",
         )
-    return stream.columns(plan.key) if moves or mode is KeyedShuffle.FORCE else ()
+    return stream.columns(plan.key) if moves or is_apart or mode is KeyedShuffle.FORCE else ()
 
 
 def _without_update_before(stream: Stream, translator: Translator) -> Stream:

@@ -256,7 +256,7 @@ class Translator:
         mapping = stream.mapping(len(plan.input.columns))
         calls = tuple(remapped_call(c, mapping) for c in plan.aggregates)
         origins = self._key_origins(plan)
-        is_two_phase = group_in_two_phases(plan, properties.emission, is_retracting, self.settings)
+        is_two_phase = group_in_two_phases(plan, properties.emission, is_retracting, stream.parallelism, self.settings)
         if is_two_phase:
             uid = self.uids.make(self.sink_name, "local-group-aggregate", origins)
             partials = group_partials(plan, is_retracting)

@@ -1,0 +1,1 @@
+EXPLAIN INSERT INTO claims SELECT k, id FROM cdc;

@@ -1,0 +1,1 @@
+EXPLAIN INSERT INTO totals SELECT * FROM (SELECT k, COUNT(*) AS c FROM src GROUP BY k) WHERE k <> 'x';

@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, v, seen FROM upserts;

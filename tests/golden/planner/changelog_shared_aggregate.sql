@@ -1,0 +1,5 @@
+SET 'parallelism.default' = '4';
+EXPLAIN STATEMENT SET BEGIN
+  INSERT INTO totals SELECT k, COUNT(*) FROM src GROUP BY k;
+  INSERT INTO shown SELECT k, COUNT(*) FROM src GROUP BY k;
+END;

@@ -1,0 +1,3 @@
+SET 'parallelism.default' = '4';
+EXPLAIN INSERT INTO totals
+SELECT k, COUNT(*) FROM src GROUP BY k UNION ALL SELECT 'all', COUNT(*) FROM src;
