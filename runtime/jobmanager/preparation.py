@@ -75,8 +75,7 @@ def check_submission(graph: JobGraph, settings: JobSettings) -> None:
     if committing and settings.checkpoint.interval_ms == 0 and not graph.bounded:
         raise SettingError(
             CHECKPOINT_INTERVAL,
-            f"0 switches checkpoints off, but sink '{committing[0].table.identifier}' is exactly-once and commits "
-            "with checkpoints",
+            f"0 switches checkpoints off, but sink '{committing[0].table.identifier}' commits with checkpoints only",
         )
 
 

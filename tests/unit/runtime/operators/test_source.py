@@ -32,13 +32,14 @@ class Bench:
         watermark: ir.WatermarkSpec | None = None,
         projections: tuple[Expression, ...] = (InputRef(0, t.INT), InputRef(1, t.timestamp(3))),
         restore: OperatorRestore | None = None,
+        changelog: t.ChangelogMode = t.ChangelogMode.INSERT_ONLY,
     ) -> None:
         connector = HandConnector()
         monkeypatch.setattr(registry, "connector", lambda name: connector)
         self.reader: HandReader = connector.made
         self.surroundings = Surroundings(restore=restore)
         table = ir.TableRef("db.t", "hand", {}, TABLE)
-        node = ir.Source("source", "source", table, TABLE, (), projections, OUTPUT, watermark)
+        node = ir.Source("source", "source", table, TABLE, (), projections, OUTPUT, watermark, changelog=changelog)
         self.source = SourceOperator(node, self.surroundings.context, self.surroundings.environment)
         self.source.open()
 
@@ -175,3 +176,55 @@ def test_null_watermarks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.assign("a")
     assert bench.poll(bench.rows("a", 900)) == ["1 rows"]
     assert bench.poll(bench.rows("a", 900, 17)) == ["2 rows", 17]
+
+
+def _changes(read: SplitBatch, *kinds: int) -> SplitBatch:
+    row_kinds: Any = pa.array(kinds, pa.int8())
+    return SplitBatch(read.split_id, read.batch, read.done, row_kinds)
+
+
+def _kinds(elements: list[Any]) -> list[Any]:
+    return [
+        None if element.row_kinds is None else element.row_kinds.to_pylist()
+        for element in elements
+        if isinstance(element, Batch)
+    ]
+
+
+@pytest.mark.parametrize("watermark", [None, ir.WatermarkSpec(1, FIVE_MS)])
+def test_row_kinds_stay_with_their_rows(monkeypatch: pytest.MonkeyPatch, watermark: ir.WatermarkSpec | None) -> None:
+    bench = Bench(monkeypatch, watermark, changelog=t.ChangelogMode.RETRACT)
+    bench.assign("a", "b", "c")
+    first = _changes(bench.rows("a", 100, 100, 200), 0, 1, 2)
+    bench.reader.give(first, bench.rows("b"), bench.rows("c", 5), _changes(bench.rows("b", 7), 3))
+    assert _kinds(list(bench.source.poll(0))) == [[0, 1, 2, 0, 3]]
+    bench.reader.give(_changes(bench.rows("a", 300), 3))
+    assert _kinds(list(bench.source.poll(0))) == [[3]]
+    bench.reader.give(bench.rows("a", 300), bench.rows("b", 301))
+    assert _kinds(list(bench.source.poll(0))) == [None]
+
+
+def test_a_cut_batch_keeps_its_row_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ir.WatermarkSpec(1, INSTANT, ir.WatermarkStrategy.ON_EVENT)
+    bench = Bench(monkeypatch, spec, changelog=t.ChangelogMode.RETRACT)
+    bench.assign("a")
+    bench.reader.give(_changes(bench.rows("a", 10, 5, 20, 20, 7), 0, 1, 2, 3, 0))
+    assert _kinds(list(bench.source.poll(0))) == [[0], [1, 2], [3, 0]]
+
+
+def test_only_a_deletion_by_key_may_lack_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, ir.WatermarkSpec(1, FIVE_MS), changelog=t.ChangelogMode.UPSERT)
+    bench.assign("a")
+    bench.reader.give(_changes(bench.rows("a", None, 100), 3, 2))
+    assert _kinds(list(bench.source.poll(0))) == [[3, 2]]
+    assert bench.source.snapshot(1)().splits[0].watermark_ms == 95
+    bench.reader.give(_changes(bench.rows("a", None), 3))
+    assert _kinds(list(bench.source.poll(0))) == [[3]]
+    bench.reader.give(_changes(bench.rows("a", 200, None), 2, 2))
+    with pytest.raises(TaskError, match="the time column 'ts' is NULL"):
+        list(bench.source.poll(0))
+    bench = Bench(monkeypatch, ir.WatermarkSpec(1, FIVE_MS), changelog=t.ChangelogMode.RETRACT)
+    bench.assign("a")
+    bench.reader.give(_changes(bench.rows("a", None), 3))
+    with pytest.raises(TaskError, match="the time column 'ts' is NULL"):
+        list(bench.source.poll(0))
