@@ -31,9 +31,7 @@ _ORDERED_ROOTS = frozenset(
         TypeRoot.TIMESTAMP_LTZ,
     }
 )
-_INDISTINCT_ROOTS = frozenset(
-    {TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW}
-)
+_INDISTINCT_ROOTS = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW})
 _HINTS = {
     "COLLECT": "LISTAGG gathers values as text.",
     "ARRAY_AGG": "LISTAGG gathers values as text.",
