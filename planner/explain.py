@@ -13,11 +13,14 @@ _SECTION = "== {} ==\n"
 
 
 def explain_text(bound: tuple[Plan, ...], optimised: tuple[Plan, ...], streaming: Streaming, graph: JobGraph) -> str:
-    """All three sections; several sinks stand one below the other."""
+    """All sections; several sinks stand one below the other."""
     parts = [_SECTION.format("Abstract Syntax Tree")]
     parts += [plan_tree(plan, None) + "\n" for plan in bound]
     parts.append(_SECTION.format("Optimized Plan"))
     parts += [plan_tree(plan, streaming) + "\n" for plan in optimised]
+    if streaming.warnings:
+        parts.append(_SECTION.format("Warnings"))
+        parts.append("".join(f"{warning}\n" for warning in streaming.warnings) + "\n")
     parts.append(_SECTION.format("Job Graph"))
     parts.append(job_graph_text(graph))
     return "".join(parts)

@@ -52,6 +52,14 @@ class UpsertMaterialize(StrEnum):
     NONE = "NONE"
 
 
+class NonDeterministicUpdate(StrEnum):
+    """`table.optimizer.non-deterministic-update.strategy`: whether changes whose rows cannot be found again by their
+    values are refused, or only warned of by EXPLAIN."""
+
+    TRY_RESOLVE = "TRY_RESOLVE"
+    IGNORE = "IGNORE"
+
+
 class RuntimeMode(StrEnum):
     STREAMING = "STREAMING"
     BATCH = "BATCH"
@@ -72,6 +80,7 @@ class PlannerSettings(msgspec.Struct, frozen=True):
     length_enforcement: TypeLengthEnforcement = TypeLengthEnforcement.IGNORE
     upsert_materialize: UpsertMaterialize = UpsertMaterialize.AUTO
     requires_on_conflict: bool = False
+    non_deterministic_update: NonDeterministicUpdate = NonDeterministicUpdate.IGNORE
     has_duplicate_events: bool = False
     mini_batch: MiniBatch | None = None
     state_ttl_ms: int = 0
@@ -107,6 +116,9 @@ def read_settings(settings: Mapping[str, str]) -> PlannerSettings:
         length_enforcement=_choice(settings, "table.exec.sink.type-length-enforcer", TypeLengthEnforcement.IGNORE),
         upsert_materialize=_choice(settings, "table.exec.sink.upsert-materialize", UpsertMaterialize.AUTO),
         requires_on_conflict=_boolean(settings, "table.exec.sink.require-on-conflict", False),
+        non_deterministic_update=_choice(
+            settings, "table.optimizer.non-deterministic-update.strategy", NonDeterministicUpdate.IGNORE
+        ),
         has_duplicate_events=_boolean(settings, "table.exec.source.cdc-events-duplicate", False),
         mini_batch=_mini_batch(settings),
         state_ttl_ms=_duration(settings, "table.exec.state.ttl", 0),

@@ -104,6 +104,7 @@ _SETTINGS = (
     Setting("table.optimizer.reuse-sub-plan-enabled", boolean),
     Setting("table.optimizer.distinct-agg.split.enabled", boolean),
     Setting("table.optimizer.distinct-agg.split.bucket-num", integer(1, 65_536)),
+    Setting("table.optimizer.non-deterministic-update.strategy", one_of("TRY_RESOLVE", "IGNORE")),
     Setting("table.exec.mini-batch.enabled", boolean),
     Setting("table.exec.mini-batch.allow-latency", duration),
     Setting("table.exec.mini-batch.size", integer(-1)),

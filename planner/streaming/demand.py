@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import msgspec
 
+from planner.catalog import ComputedColumn
 from planner.errors import SqlError, SqlState, not_supported
+from planner.ir.expressions import Expression
 from planner.ir.operators import ChangelogMode, ConflictAction, Emission
+from planner.logical.expressions import is_deterministic
 from planner.logical.nodes import (
+    Calc,
     ChangelogNormalize,
     GroupAggregate,
     Limit,
@@ -25,7 +29,7 @@ from planner.logical.nodes import (
     inputs_of,
 )
 from planner.plan_text import node_text
-from planner.settings import PlannerSettings, RuntimeMode, UpsertMaterialize
+from planner.settings import NonDeterministicUpdate, PlannerSettings, RuntimeMode, UpsertMaterialize
 from planner.streaming.derive import Derivation, merged
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.upserts import sink_key, upserts_suffice
@@ -63,6 +67,14 @@ class Streaming:
             self._demand(plan)
         for plan in order:
             self._settle(plan)
+        self.warnings = tuple(warning for plan in order for warning in self._unrepeatable(plan))
+        """Of EXPLAIN: what may be wrong, and is allowed by default as in Flink."""
+        if self.warnings and settings.non_deterministic_update is NonDeterministicUpdate.TRY_RESOLVE:
+            raise SqlError(
+                SqlState.FEATURE_NOT_SUPPORTED,
+                self.warnings[0],
+                hint="SET 'table.optimizer.non-deterministic-update.strategy' = 'IGNORE' to run it all the same.",
+            )
 
     def of(self, plan: Plan) -> Properties:
         """What the node really gives."""
@@ -118,6 +130,23 @@ class Streaming:
                 f"'table.exec.source.cdc-events-duplicate' needs a primary key, and the source '{name}' has none",
                 hint="Declare PRIMARY KEY (…) NOT ENFORCED.",
             )
+
+    def _unrepeatable(self, plan: Plan) -> list[str]:
+        """What is said of columns that are another value each time, in changes that take rows back by their values."""
+        if self.of(plan).changelog.is_insert_only or id(plan) not in self._needs_update_before:
+            return []
+        computed: list[tuple[str, Expression]] = []
+        if isinstance(plan, Calc):
+            computed = [(c.name, p) for c, p in zip(plan.columns, plan.projections, strict=True)]
+        elif isinstance(plan, Scan):
+            columns = (plan.entry.columns[i] for i in plan.kept)
+            computed = [(c.name, c.expression) for c in columns if isinstance(c, ComputedColumn)]
+        return [
+            f"the column `{name}` is another value each time it is computed, so the change that takes a row back "
+            "does not show the row it takes"
+            for name, expression in computed
+            if not is_deterministic(expression)
+        ]
 
     def _culprit(self, plan: Plan) -> str:
         """The node that makes the changes that reach `plan`, as EXPLAIN shows it."""

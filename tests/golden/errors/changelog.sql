@@ -45,3 +45,6 @@ SELECT k FROM src
 ====
 SET 'table.optimizer.distinct-agg.split.bucket-num' = '0';
 SELECT k FROM src
+====
+SET 'table.optimizer.non-deterministic-update.strategy' = 'TRY_RESOLVE';
+INSERT INTO shown SELECT UUID(), COUNT(*) FROM src GROUP BY k
