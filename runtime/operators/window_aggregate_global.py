@@ -18,8 +18,9 @@ from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, Operator
 from runtime.operators.window_aggregate_local import RowAggregator
 from runtime.operators.window_aggregation import WindowAggregation
 from runtime.operators.window_clock import WindowClock
-from runtime.state.memory import MemoryStateBackend, concat_blocks
+from runtime.state.backends import open_backend
 from runtime.state.protocol import KeyedStateBackend, Reduce, WindowState
+from runtime.state.window_blocks import concat_blocks
 
 Array = Any
 Fired = tuple[int, pa.RecordBatch]
@@ -48,7 +49,7 @@ class GlobalWindowAggregateOperator:
         self._rows = None if node.from_partials else RowAggregator(node.keys, mergeable, self._clock)
         self._key_count = len(node.key_types)
         self._output = arrow_schema(node.output.types)
-        self._backend: KeyedStateBackend = MemoryStateBackend(node.uid, context)
+        self._backend: KeyedStateBackend = open_backend(node.uid, context)
         self._partials: WindowState
         self._values: list[WindowState]
         self._fired: WindowState

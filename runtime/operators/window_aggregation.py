@@ -14,8 +14,8 @@ from planner.ir.types import to_arrow
 from runtime.operators.accumulators import Accumulator
 from runtime.operators.grouping import Reduction, reduce_groups
 from runtime.operators.window_values import WindowValues, values_key
-from runtime.state.memory import concat_blocks
 from runtime.state.protocol import KEY_GROUP_FIELD
+from runtime.state.window_blocks import concat_blocks
 
 Array = Any
 

@@ -21,8 +21,8 @@ from planner.ir.operators import AggregateCall, AggregateFunction
 from planner.ir.types import to_arrow
 from runtime.operators.accumulators import Accumulator, ones
 from runtime.operators.grouping import Reduction, group_ids, reduce_groups
-from runtime.state.memory import concat_blocks
 from runtime.state.protocol import KEY_GROUP_FIELD
+from runtime.state.window_blocks import concat_blocks
 
 pc: Any = pyarrow.compute
 Array = Any

@@ -50,6 +50,10 @@ class Column(Protocol):
     @property
     def byte_size(self) -> int: ...
 
+    @property
+    def arena_bytes(self) -> tuple[int, int]:
+        """Bytes of the arena, and how many of them are values."""
+
     def grow(self, capacity: int) -> None:
         """Make room for slots below `capacity`."""
 
@@ -125,6 +129,10 @@ class FixedColumn:
     @property
     def byte_size(self) -> int:
         return self.values.nbytes + (0 if self._valid is None else self._valid.nbytes)
+
+    @property
+    def arena_bytes(self) -> tuple[int, int]:
+        return 0, 0
 
     def grow(self, capacity: int) -> None:
         self.values = grown(self.values, capacity)
@@ -206,7 +214,11 @@ class BytesColumn:
 
     @property
     def byte_size(self) -> int:
-        return self._views.nbytes + sum(chunk.nbytes for chunk in self._chunks)
+        return self._views.nbytes + self.arena_bytes[0]
+
+    @property
+    def arena_bytes(self) -> tuple[int, int]:
+        return sum(chunk.nbytes for chunk in self._chunks), self._live_bytes
 
     def grow(self, capacity: int) -> None:
         self._views = grown(self._views, capacity)
@@ -355,6 +367,10 @@ class NestedColumn:
     @property
     def byte_size(self) -> int:
         return self._bytes.byte_size
+
+    @property
+    def arena_bytes(self) -> tuple[int, int]:
+        return self._bytes.arena_bytes
 
     def grow(self, capacity: int) -> None:
         self._bytes.grow(capacity)

@@ -16,8 +16,8 @@ from runtime.state.errors import SegmentError
 from runtime.state.key_index import Mask, Rows
 from runtime.state.prefix_index import PrefixIndex
 from runtime.state.protocol import Slots
-from runtime.state.row_store import RowStore, TableShape
-from runtime.state.table_snapshot import TableCapture
+from runtime.state.row_store import KeyBatch, RowStore, TableShape
+from runtime.state.table_snapshot import Capture, TableCapture
 
 Array = Any
 
@@ -53,7 +53,7 @@ class MemoryKeyedTable:
     def slots(self, keys: Sequence[Array], groups: KeyGroups) -> tuple[Slots, Mask]:
         with self.lock:
             batch = self.store.batch(keys, len(groups))
-            slots = self.store.index.find(batch.hashes, batch.same_stored)
+            slots = self._look_up(batch, keys, groups)
             if self.shape.ttl_ms:
                 self._remove_expired(slots)
             made = np.zeros(len(groups), dtype=np.bool_)
@@ -66,8 +66,7 @@ class MemoryKeyedTable:
         return slots, made
 
     def find(self, keys: Sequence[Array], groups: KeyGroups) -> Slots:
-        batch = self.store.batch(keys, len(groups))
-        slots = self.store.index.find(batch.hashes, batch.same_stored)
+        slots = self._look_up(self.store.batch(keys, len(groups)), keys, groups)
         if self.shape.ttl_ms:
             found = np.flatnonzero(slots >= 0)
             slots[found[self._expired(slots[found])]] = -1
@@ -146,24 +145,14 @@ class MemoryKeyedTable:
 
     # ------------------------------------------------------------------------------------- snapshot and restore
 
-    def capture(self) -> TableCapture:
-        """Open a snapshot of the rows as they are now; costs the same at any size."""
+    def capture(self) -> Capture:
+        """The rows as they are now; costs the same at any size."""
         with self.lock:
-            capture = TableCapture(self.store, self.lock)
-            self._captures.append(capture)
-        return capture
-
-    def release(self, capture: TableCapture) -> None:
-        """The snapshot is complete or given up."""
-        with self.lock:
-            if capture in self._captures:
-                self._captures.remove(capture)
+            return TableCapture(self.store, self.lock, self._captures)
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Take over rows of a segment. After the last ones: `finish_restore`. Raises SegmentError."""
-        plain = self.shape.plain_schema
-        if not pa.schema(list(rows.schema)[: len(plain)]).equals(plain):
-            raise SegmentError(f"state file {source} has columns {rows.schema}, expected {plain}")
+        self._check_columns(rows, source)
         key_end = 1 + len(self.store.key_columns)
         slots, made = self.slots(rows.columns[1:key_end], cast(Any, rows.column(0)).to_numpy())
         if not made.all():
@@ -184,6 +173,15 @@ class MemoryKeyedTable:
         self._now_ms = None
 
     # ------------------------------------------------------------------------------------------------- internal
+
+    def _check_columns(self, rows: pa.RecordBatch, source: str) -> None:
+        plain = self.shape.plain_schema
+        if not pa.schema(list(rows.schema)[: len(plain)]).equals(plain):
+            raise SegmentError(f"state file {source} has columns {rows.schema}, expected {plain}")
+
+    def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
+        """Slots of the keys that are held, expired ones too; -1 for the others."""
+        return self.store.index.find(batch.hashes, batch.same_stored)
 
     def _now(self) -> int:
         """The wall clock, read once per batch."""

@@ -33,6 +33,7 @@ class PrefixIndex:
         self._length: Ints = np.zeros(1, dtype=np.int32)
         self._room: Ints = np.zeros(1, dtype=np.int32)
         self._holes: Ints = np.zeros(1, dtype=np.int32)
+        self._complete = np.zeros(1, dtype=np.bool_)
         self._slots: Ints = np.zeros(1024, dtype=np.int32)
         self._end = 0
         self._unused = 0
@@ -96,6 +97,21 @@ class PrefixIndex:
         present = slots != HOLE
         return known[owners[present]], slots[present].astype(np.int64)
 
+    def incomplete(self, hashes: Hashes) -> Rows:
+        """Index of the hashes of which not all rows are known to be here (see `complete`)."""
+        ids = self._ids.find(hashes, _all_equal)
+        return np.flatnonzero((ids < 0) | ~self._complete[ids])
+
+    def complete(self, hashes: Hashes) -> None:
+        """All rows with these hashes are here now, until one of them is taken out by `displace`."""
+        ids = self._ids.find(hashes, _all_equal)
+        self._complete[ids[ids >= 0]] = True
+
+    def displace(self, slots: Rows) -> None:
+        """These rows are kept elsewhere from now on."""
+        self._complete[self._id_of_row[slots]] = False
+        self.remove(slots)
+
     def compact(self) -> None:
         """Write the array anew when more than half of it is unused."""
         self._ids.move(65_536)
@@ -132,8 +148,10 @@ class PrefixIndex:
             self._length = grown(self._length, capacity)
             self._room = grown(self._room, capacity)
             self._holes = grown(self._holes, capacity)
+            self._complete = grown(self._complete, capacity)
         ids = np.concatenate((np.array(reused, dtype=np.int64), fresh))
         self._start[ids] = self._length[ids] = self._room[ids] = self._holes[ids] = 0
+        self._complete[ids] = False
         return ids
 
     def _make_room(self, ids: Rows, counts: Rows) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import RLock
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,21 @@ SEGMENT_BYTES = 32 << 20
 """A segment is written when so much has been collected: what a snapshot needs in memory."""
 
 
-class TableCapture:
-    """The rows that `store` holds now. `lock` guards the store."""
+class Capture(Protocol):
+    """State as it was when the capture was made, for the thread that writes it."""
 
-    def __init__(self, store: RowStore, lock: RLock) -> None:
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """Every row once, the key group first."""
+
+    def close(self) -> None:
+        """It has been written, or never will be."""
+
+
+class TableCapture:
+    """The rows that `store` holds now. `lock` guards the store; while it is in `open_captures` the table tells it what
+    is about to change."""
+
+    def __init__(self, store: RowStore, lock: RLock, open_captures: list[TableCapture]) -> None:
         self._store = store
         self._lock = lock
         self._slot_count = store.slot_count
@@ -39,6 +51,8 @@ class TableCapture:
         self._captured: npt.NDArray[np.bool_] = np.zeros(self._slot_count, dtype=np.bool_)
         self._preserved: deque[pa.RecordBatch] = deque()
         self._next = 0
+        self._open = open_captures
+        open_captures.append(self)
 
     def preserve(self, slots: Slots) -> None:
         """These rows are about to change. The caller holds the lock."""
@@ -60,6 +74,11 @@ class TableCapture:
             if piece is None:
                 return
             yield piece
+
+    def close(self) -> None:
+        with self._lock:
+            if self in self._open:
+                self._open.remove(self)
 
     def _take(self) -> pa.RecordBatch | None:
         if self._preserved:

@@ -11,8 +11,9 @@ import pytest
 from runtime.checkpoint.snapshot import OperatorRestore, SegmentHandle
 from runtime.operators.protocol import KeyGroupRange, OperatorContext
 from runtime.state.errors import SegmentError, StateTooLargeError
-from runtime.state.memory import BLOCKS_MAX, MemoryStateBackend, MemoryWindowState, concat_blocks
+from runtime.state.memory import MemoryStateBackend
 from runtime.state.protocol import KEY_GROUP_FIELD
+from runtime.state.window_blocks import BLOCKS_MAX, MemoryWindowState, concat_blocks
 from tests.support.window_harness import operator_context
 
 SCHEMA = pa.schema([KEY_GROUP_FIELD, pa.field("c0", pa.int64()), pa.field("c1", pa.int64())])
@@ -60,7 +61,7 @@ def test_blocks_are_merged_when_they_pile_up_and_keep_the_order_of_arrival(tmp_p
     _, state = open_state(operator_context(tmp_path))
     for i in range(10 * BLOCKS_MAX):
         state.append(10, block((0, i % 7, 1)))
-    (blocks,) = state.capture().values()
+    (blocks,) = state._windows.values()
     assert len(blocks) < BLOCKS_MAX
     merged = state.merge(10).to_pylist()
     assert [row["c0"] for row in merged] == list(range(7))
@@ -73,7 +74,7 @@ def test_a_large_old_block_is_not_merged_again_with_every_few_small_ones(tmp_pat
     state.append(10, large)
     for i in range(2 * BLOCKS_MAX):
         state.append(10, block((0, i, 1)))
-    (blocks,) = state.capture().values()
+    (blocks,) = state._windows.values()
     assert blocks[0] is large
 
 

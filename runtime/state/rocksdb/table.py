@@ -1,0 +1,311 @@
+"""Keyed tables whose cold rows are in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runtime.key_groups import Hashes, KeyGroups, hash_columns
+from runtime.state.encoding import decode, encode
+from runtime.state.key_index import Mask, Rows, grown
+from runtime.state.keyed_table import PIECE_ROWS, MemoryKeyedTable
+from runtime.state.protocol import Slots
+from runtime.state.rocksdb.database import Family, View
+from runtime.state.row_store import LAST_WRITE_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
+from runtime.state.table_snapshot import Capture
+
+Array = Any
+
+GROUP_BYTES = 2
+PREFIX_BYTES = 8
+MOVED_ROWS = 8_192
+"""Rows written or read at once: bounds the Python objects in flight."""
+HOT_ROWS_MIN = 1_024
+KEPT_SHARE = 0.875
+"""An eviction leaves so much of what memory can hold."""
+SWEPT_ROWS = 512
+"""Cold rows looked at per batch for an expired time to live."""
+
+
+class RocksKeyedTable(MemoryKeyedTable):
+    """Hot rows as in memory; each other row is in `family` under key group, hash of the prefix (of tables that have
+    one) and the key's canonical bytes. Which rows are cold is decided by a clock: rows not looked up between two passes
+    of its hand."""
+
+    def __init__(
+        self, shape: TableShape, wall_clock_ms: Callable[[], int], family: Family, hot_bytes: Callable[[], int]
+    ) -> None:
+        super().__init__(shape, wall_clock_ms, lambda: None)
+        self._family = family
+        self._hot_bytes = hot_bytes
+        self._row_kind: Any = pa.struct(list(shape.segment_schema))
+        self._referenced: Mask = np.zeros(1, dtype=np.bool_)
+        self._hand = 0
+        self._cold_count = 0
+        self._sweep_from = b""
+        self._restored_sequence = -1
+
+    @property
+    def row_count(self) -> int:
+        return super().row_count + self._cold_count
+
+    def find(self, keys: Sequence[Array], groups: KeyGroups) -> Slots:
+        with self.lock:
+            return super().find(keys, groups)
+
+    def find_prefix(self, prefix: Sequence[Array], groups: KeyGroups) -> tuple[Slots, Slots]:
+        with self.lock:
+            if self._cold_count:
+                self._load_prefixes(hash_columns(prefix), groups)
+            rows, slots = super().find_prefix(prefix, groups)
+        self._mark(slots)
+        # Rows that came back from the database stand behind younger ones.
+        order = np.lexsort((self.store.sequence[slots], rows))
+        return rows[order], slots[order]
+
+    def all_slots(self) -> Iterator[Slots]:
+        view = self._family.view()
+        try:
+            held = [piece.copy() for piece in super().all_slots()]
+            for piece in held:
+                live = piece[self.store.index.live[piece]]
+                if len(live):
+                    yield live
+            for names, values in view.pieces():
+                with self.lock:
+                    slots = self._bring_in(names, values)
+                    if self.shape.ttl_ms:
+                        slots = slots[~self._expired(slots)]
+                if len(slots):
+                    yield slots
+                self._evict()
+        finally:
+            view.close()
+
+    def settle(self) -> None:
+        super().settle()
+        self._evict()
+        if self.shape.ttl_ms and self._cold_count:
+            self._sweep_cold()
+
+    def capture(self) -> Capture:
+        with self.lock:
+            return RocksCapture(super().capture(), self._family.view(), self._rows_of)
+
+    def restore(self, rows: pa.RecordBatch, source: str) -> None:
+        """Fills memory, then the database."""
+        if self._cold_count == 0 and self.store.index.live_count + rows.num_rows <= self._hot_rows_max():
+            super().restore(rows, source)
+            return
+        self._check_columns(rows, source)
+        columns: list[Array] = list(rows.columns[: len(self.shape.plain_schema)])
+        names = rows.schema.names
+        if self.shape.prefix_length:
+            sequence = np.arange(self._next_sequence, self._next_sequence + rows.num_rows)
+            if SEQUENCE_FIELD.name in names:
+                sequence = cast(Any, rows.column(SEQUENCE_FIELD.name)).to_numpy()
+            self._restored_sequence = max(self._restored_sequence, int(sequence.max()))
+            self._next_sequence = max(self._next_sequence, self._restored_sequence + 1)
+            columns.append(pa.array(sequence))
+        if self.shape.ttl_ms:
+            known = LAST_WRITE_FIELD.name in names
+            now = np.full(rows.num_rows, self._now())
+            columns.append(rows.column(LAST_WRITE_FIELD.name) if known else pa.array(now))
+        self._store_cold(pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema))
+
+    def finish_restore(self) -> None:
+        super().finish_restore()
+        self._next_sequence = max(self._next_sequence, self._restored_sequence + 1)
+
+    # ------------------------------------------------------------------------------------------------- internal
+
+    def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
+        slots = super()._look_up(batch, keys, groups)
+        if self._cold_count:
+            missing = np.flatnonzero(slots < 0)
+            if len(missing):
+                self._load_missing(slots, missing, keys, groups)
+        self._mark(slots[slots >= 0])
+        return slots
+
+    def _make_rows(self, keys: Sequence[Array], groups: KeyGroups, first: Rows) -> Slots:
+        slots = super()._make_rows(keys, groups, first)
+        self._mark(slots)
+        return slots
+
+    def _bring_in(self, names: list[bytes], values: list[bytes]) -> Slots:
+        """Rows that were in the database once: where they are now. Those that were removed since are left out."""
+        rows = self._rows_of(values)
+        batch = self.store.batch(rows.columns[1 : 1 + len(self.shape.keys)], rows.num_rows)
+        slots = self.store.index.find(batch.hashes, batch.same_stored)
+        cold = self._present([names[row] for row in np.flatnonzero(slots < 0).tolist()])
+        return np.concatenate((slots[slots >= 0], self._load(*cold)))
+
+    def _mark(self, slots: Slots) -> None:
+        """The rows are in use."""
+        if len(self._referenced) < self.store.capacity:
+            old = len(self._referenced)
+            self._referenced = grown(self._referenced, self.store.capacity)
+            self._referenced[old:] = False
+        self._referenced[slots] = True
+
+    def _load_missing(self, slots: Slots, missing: Rows, keys: Sequence[Array], groups: KeyGroups) -> None:
+        """Bring the keys of rows `missing` in from the database where they are there; their places are filled."""
+        taken = pa.array(missing)
+        names = self._names([key.take(taken) for key in keys], groups[missing]).dictionary_encode()
+        distinct = names.dictionary.to_pylist()
+        present, values = self._present(distinct)
+        if not values:
+            return
+        loaded = self._load(present, values)
+        places = np.full(len(distinct), -1, dtype=np.int64)
+        position = {name: i for i, name in enumerate(distinct)}
+        places[[position[name] for name in present]] = loaded
+        slots[missing] = places[names.indices.to_numpy()]
+
+    def _load_prefixes(self, hashes: Hashes, groups: KeyGroups) -> None:
+        """Bring in all rows of these prefixes."""
+        assert self._prefixes is not None
+        wanted = self._prefixes.incomplete(hashes)
+        for row in wanted.tolist():
+            self._load(*self._family.scan_prefix(_header(groups[row : row + 1], hashes[row : row + 1]).tobytes()))
+        self._prefixes.complete(hashes[wanted])
+
+    def _present(self, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Those of the names that are in the database, with their values."""
+        found = [(name, value) for name, value in zip(names, self._family.get(names), strict=True) if value is not None]
+        return [name for name, _ in found], [value for _, value in found]
+
+    def _load(self, names: list[bytes], values: list[bytes]) -> Slots:
+        """Move rows into memory."""
+        if not names:
+            return np.empty(0, dtype=np.int64)
+        rows = self._rows_of(values)
+        groups = cast(Any, rows.column(0)).to_numpy()
+        keys = rows.columns[1 : 1 + len(self.shape.keys)]
+        batch = self.store.batch(keys, rows.num_rows)
+        every = np.arange(rows.num_rows)
+        slots, _ = self.store.index.insert(
+            batch.hashes, every, batch.same_rows, lambda first: self._make_rows(keys, groups, first)
+        )
+        self.store.set_values(slots, rows)
+        self._family.delete(names)
+        self._cold_count -= len(names)
+        return slots
+
+    def _hot_rows_max(self) -> int:
+        """Rows that fit in memory by what a row takes now: columns by room, arenas with as much garbage."""
+        store = self.store
+        arenas = [column.arena_bytes for column in store.columns]
+        fixed = (self.byte_size - sum(total for total, _ in arenas)) / max(1, store.capacity)
+        variable = 2 * sum(used for _, used in arenas) / max(1, store.index.live_count)
+        return max(HOT_ROWS_MIN, int(self._hot_bytes() / max(32.0, 1.25 * fixed + variable)))
+
+    def _evict(self) -> None:
+        """Move rows that were not used lately to the database, when memory is full."""
+        live, most = self.store.index.live_count, self._hot_rows_max()
+        if live <= most:
+            return
+        with self.lock:
+            self._mark(np.empty(0, dtype=np.int64))
+            victims = self._victims(live - int(most * KEPT_SHARE))
+            for first in range(0, len(victims), MOVED_ROWS):
+                slots = victims[first : first + MOVED_ROWS]
+                self._store_cold(self.store.rows(slots))
+                self._preserve(slots)
+                self.store.remove(slots)
+                if self._prefixes is not None:
+                    self._prefixes.displace(slots)
+            self.store.recycle()
+            self.store.compact()
+
+    def _victims(self, count: int) -> Slots:
+        """Advance the clock's hand until so many unused rows are found."""
+        found: list[Slots] = []
+        while count > 0:
+            if self._hand >= self.store.slot_count:
+                self._hand = 0
+            stretch = self.store.live_among(self._hand, self._hand + PIECE_ROWS)
+            unused = stretch[~self._referenced[stretch]][:count]
+            if len(unused) == count:
+                # The hand stops behind the last victim.
+                stretch = stretch[stretch <= unused[-1]]
+                self._hand = int(unused[-1]) + 1
+            else:
+                self._hand += PIECE_ROWS
+            self._referenced[stretch] = False
+            # A row found in this round is not found again: its mark keeps it out.
+            self._referenced[unused] = True
+            found.append(unused)
+            count -= len(unused)
+        return np.concatenate(found)
+
+    def _store_cold(self, rows: pa.RecordBatch) -> None:
+        """Put rows into the database."""
+        groups = cast(Any, rows.column(0)).to_numpy()
+        names = self._names(rows.columns[1 : 1 + len(self.shape.keys)], groups)
+        for first in range(0, rows.num_rows, MOVED_ROWS):
+            piece: Any = rows.slice(first, MOVED_ROWS)
+            values = encode(pa.StructArray.from_arrays(piece.columns, fields=list(piece.schema)))
+            self._family.put(names.slice(first, MOVED_ROWS).to_pylist(), values.to_pylist())
+        self._cold_count += rows.num_rows
+
+    def _rows_of(self, values: list[bytes]) -> pa.RecordBatch:
+        fields = decode(self._row_kind, pa.array(values, pa.binary())).flatten()
+        return pa.RecordBatch.from_arrays(fields, schema=self.shape.segment_schema)
+
+    def _names(self, keys: Sequence[Array], groups: KeyGroups) -> Array:
+        """The database's key of each row."""
+        hashes = hash_columns(keys[: self.shape.prefix_length], len(groups)) if self.shape.prefix_length else None
+        header = _header(groups, hashes)
+        offsets: Any = pa.py_buffer(cast(Any, np.arange(len(groups) + 1, dtype=np.int32) * header.shape[1]))
+        names: Any = pa.Array.from_buffers(pa.binary(), len(groups), [None, offsets, pa.py_buffer(cast(Any, header))])
+        parts = [encode(pa.StructArray.from_arrays([key], ["k"]), canonical=True) for key in keys]
+        return pc.binary_join_element_wise(names, *parts, pa.scalar(b"", pa.binary())) if parts else names
+
+    def _sweep_cold(self) -> None:
+        """Delete the expired among the next few cold rows."""
+        view = self._family.view()
+        try:
+            names, values = next(view.pieces(self._sweep_from, limit=SWEPT_ROWS), ([], []))
+        finally:
+            view.close()
+        self._sweep_from = names[-1] + b"\0" if len(names) == SWEPT_ROWS else b""
+        if names:
+            last_write = cast(Any, self._rows_of(values).column(LAST_WRITE_FIELD.name)).to_numpy()
+            gone = np.flatnonzero(last_write + self.shape.ttl_ms <= self._now())
+            self._family.delete(names[row] for row in gone.tolist())
+            self._cold_count -= len(gone)
+        self._now_ms = None
+
+
+class RocksCapture:
+    """The hot rows of a table and, beside them, the cold ones as they were when it was made."""
+
+    def __init__(self, hot: Capture, cold: View, rows_of: Callable[[list[bytes]], pa.RecordBatch]) -> None:
+        self._hot = hot
+        self._cold = cold
+        self._rows_of = rows_of
+
+    def pieces(self) -> Iterator[pa.RecordBatch]:
+        """Every row once, hot ones first: they cost the task's thread copies while they wait."""
+        yield from self._hot.pieces()
+        for _, values in self._cold.pieces():
+            yield self._rows_of(values)
+
+    def close(self) -> None:
+        self._hot.close()
+        self._cold.close()
+
+
+def _header(groups: KeyGroups, hashes: Hashes | None) -> npt.NDArray[np.uint8]:
+    """Key group and hash of the prefix, big-endian, as rows of bytes."""
+    parts = [groups.astype(">i2").view(np.uint8).reshape(-1, GROUP_BYTES)]
+    if hashes is not None:
+        parts.append(hashes.astype(">u8").view(np.uint8).reshape(-1, PREFIX_BYTES))
+    return np.ascontiguousarray(np.hstack(parts))
