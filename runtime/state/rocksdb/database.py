@@ -48,7 +48,7 @@ class Database:
     def family(self, name: str, prefix_bytes: int = 0) -> Family:
         """A new column family. `prefix_bytes` > 0: `scan_prefix` asks for prefixes of that length."""
         rows = self._database.create_column_family(name, self._options(prefix_bytes))
-        family = Family(rows, self._write)
+        family = Family(rows, self._database.get_column_family_handle(name), self._write)
         self._families.append(family)
         return family
 
@@ -84,8 +84,9 @@ class Database:
 class Family:
     """A column family: byte keys to byte values, in the order of the keys' bytes."""
 
-    def __init__(self, rows: rocksdict.Rdict, write: rocksdict.WriteOptions) -> None:
+    def __init__(self, rows: rocksdict.Rdict, handle: rocksdict.ColumnFamily, write: rocksdict.WriteOptions) -> None:
         self._rows = rows
+        self._handle = handle
         self._write = write
         self._within_prefix = rocksdict.ReadOptions()
         self._within_prefix.set_prefix_same_as_start(True)
@@ -97,6 +98,7 @@ class Family:
 
     def put(self, keys: Iterable[bytes], values: Iterable[bytes]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._handle)
         put = batch.put
         for key, value in zip(keys, values, strict=True):
             put(key, value)
@@ -104,6 +106,7 @@ class Family:
 
     def delete(self, keys: Iterable[bytes]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._handle)
         delete = batch.delete
         for key in keys:
             delete(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -25,9 +26,9 @@ def random_shape(choice: random.Random, backend: str, *, ttl: bool = False) -> S
     return Shape(backend, kinds, prefix_length, ttl_ms=100 if ttl else 0)
 
 
-def cold_rows() -> mock._patch[int]:
+def cold_rows() -> Any:
     """Memory that holds next to nothing: most rows go to the database and come back."""
-    return mock.patch.object(rocks_table.RocksKeyedTable, "_hot_rows_max", lambda self: 6)
+    return mock.patch.object(rocks_table.RocksKeyedTable, "_hot_rows_max", return_value=6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
