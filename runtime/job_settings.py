@@ -16,6 +16,7 @@ CHECKPOINT_TOLERABLE_FAILURES = "execution.checkpointing.tolerable-failed-checkp
 CHECKPOINTS_RETAINED = "execution.checkpointing.num-retained"
 RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
+STATE_BACKENDS = ("hashmap", "rocksdb")
 RECOVERY_PATH = "execution.state-recovery.path"
 IGNORE_UNCLAIMED_STATE = "execution.state-recovery.ignore-unclaimed-state"
 ALLOW_REWIND = "execution.state-recovery.allow-rewind"
@@ -124,8 +125,8 @@ def boolean(settings: Mapping[str, str], key: str, default: bool) -> bool:
 def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
     """Raises SettingError for the first value that cannot be used."""
     backend = settings.get(STATE_BACKEND, "hashmap").strip().lower()
-    if backend != "hashmap":
-        raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use 'hashmap'")
+    if backend not in STATE_BACKENDS:
+        raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use {' or '.join(STATE_BACKENDS)}")
     recovery = RecoverySettings(
         settings.get(RECOVERY_PATH, "").strip(),
         boolean(settings, IGNORE_UNCLAIMED_STATE, False),

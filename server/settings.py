@@ -243,10 +243,6 @@ def check_value(key: str, value: str) -> None:
             f"could not parse value '{value}' for key '{key}'",
             hint=f"Expected {expected}.",
         )
-    if setting.key == "state.backend.type" and value.strip().lower() != "hashmap":
-        raise SqlError(
-            SqlState.FEATURE_NOT_SUPPORTED, f"not supported yet: state backend '{value}'", hint="Use 'hashmap'."
-        )
 
 
 def remark(key: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from planner.ir.operators import GlobalWindowAggregate
+from planner.ir.operators import ChangelogNormalize, GlobalWindowAggregate, GroupAggregate, SinkMaterializer
 from runtime.exchange.channel import OutputChannel
 from runtime.exchange.credits import channel_capacity
 from runtime.exchange.frames import channel_schema
@@ -61,6 +61,8 @@ BROKEN_EXIT_CODE = 70
 """The process ended itself after a mistake of ours; its supervisor reports the slot as lost."""
 REPORT_INTERVAL_S = 2.0
 NETWORK_BYTES = 64_000_000
+STATEFUL = (GlobalWindowAggregate, GroupAggregate, ChangelogNormalize, SinkMaterializer)
+"""Operators with keyed state: the slot's managed memory is shared equally among those of its tasks."""
 BUFFER_TIMEOUT = "execution.buffer-timeout"
 BUFFER_TIMEOUT_MS = 100
 
@@ -170,7 +172,7 @@ class Slot:
 
     def _services(self, descriptors: Sequence[TaskDescriptor]) -> TaskServices:
         channel_count = sum(len(edge.producers) for d in descriptors for edge in d.inputs)
-        stateful = sum(isinstance(o, GlobalWindowAggregate) for d in descriptors for o in d.vertex.operators)
+        stateful = sum(isinstance(o, STATEFUL) for d in descriptors for o in d.vertex.operators)
         return TaskServices(
             send=self._send,
             on_ending=self._on_ending,

@@ -222,7 +222,7 @@ def test_without_a_job_manager_tasks_run_on_for_a_while_then_end(tmp_path: Path)
 def test_wrong_jobs_are_refused_at_submission(tmp_path: Path) -> None:
     async def story() -> None:
         async with RuntimeCluster(tmp_path, task_managers=0) as cluster:
-            for settings in ({"execution.checkpointing.interval": "soon"}, {"state.backend.type": "rocksdb"}):
+            for settings in ({"execution.checkpointing.interval": "soon"}, {"state.backend.type": "forst"}):
                 with pytest.raises(SubmissionRefusedError, match=next(iter(settings))):
                     await cluster.job_manager.submit(endless(settings=settings))
             wrong = graphs.graph(graphs.vertex(0, graphs.generator(), graphs.sink(connector="print", colour="red")))

@@ -89,7 +89,7 @@ def test_restart_settings() -> None:
         ("restart-strategy.type", "failure-rate", "'failure-rate' is not supported"),
         ("restart-strategy.exponential-delay.backoff-multiplier", "0.5", "at least 1"),
         ("restart-strategy.exponential-delay.jitter-factor", "some", "'some' is not a number"),
-        ("state.backend.type", "rocksdb", "'rocksdb' is not supported"),
+        ("state.backend.type", "forst", "'forst' is not supported; use hashmap or rocksdb"),
         ("execution.state-recovery.allow-rewind", "maybe", "neither true nor false"),
     ],
 )
