@@ -13,7 +13,7 @@ from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Operator, Sink, Source
 from runtime.checkpoint.identity import OperatorRecord, operator_record
 from runtime.checkpoint.manifest import CheckpointManifest
-from runtime.checkpoint.recovery import RestoreRefusedError, has_state
+from runtime.checkpoint.recovery import RestoreRefusedError, has_state, keyed_operators
 from runtime.elements import MAX_WATERMARK_MS
 from runtime.job_settings import IGNORE_UNCLAIMED_STATE
 
@@ -39,7 +39,8 @@ def adopt(
     if manifest.drained:
         _check_open(manifest, kept, records)
     notes += _newcomers(graph, manifest, operators)
-    return Adoption(_filtered(manifest, kept, operators), tuple(notes))
+    adopted = msgspec.structs.replace(_filtered(manifest, kept, operators), fingerprints=graph.fingerprints)
+    return Adoption(adopted, tuple(notes))
 
 
 def _claimed(
@@ -128,7 +129,7 @@ def _quoted(value: str | None) -> str:
 
 def _check_max_parallelism(graph: JobGraph, manifest: CheckpointManifest, kept: set[str]) -> None:
     then = {uid: record.max_parallelism for record in manifest.vertices for uid in record.operator_uids}
-    keyed = {o.uid for s in manifest.snapshots for o in s.operators if o.segments or o.clocks}
+    keyed = keyed_operators(manifest)
     for vertex in graph.vertices:
         for operator in vertex.operators:
             old = then.get(operator.uid, vertex.max_parallelism)

@@ -119,13 +119,19 @@ def _check_compatible(graph: JobGraph, manifest: CheckpointManifest) -> None:
         if old.location != new.location:
             raise RestoreRefusedError(f"operator '{new.uid}' reads or writes another place than in the checkpoint")
     max_parallelism = {uid: record.max_parallelism for record in manifest.vertices for uid in record.operator_uids}
+    keyed = keyed_operators(manifest)
     for vertex in graph.vertices:
         for ir_operator in vertex.operators:
             old_max = max_parallelism.get(ir_operator.uid, vertex.max_parallelism)
-            if old_max != vertex.max_parallelism:
+            if ir_operator.uid in keyed and old_max != vertex.max_parallelism:
                 raise RestoreRefusedError(
                     f"max parallelism of '{vertex.name}' is {vertex.max_parallelism}, but {old_max} in the checkpoint"
                 )
+
+
+def keyed_operators(manifest: CheckpointManifest) -> set[str]:
+    """Uids of operators whose state is cut into key groups."""
+    return {o.uid for s in manifest.snapshots for o in s.operators if o.segments or o.clocks}
 
 
 def has_state(operator: OperatorSnapshot) -> bool:

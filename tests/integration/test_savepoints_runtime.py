@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,13 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(within_two_minutes())
 
 
-def numbers(parallelism: int = 1, rows: int | None = None, rate: int = 2_000, **settings: str) -> JobGraph:
+def numbers(parallelism: int = 1, settings: Mapping[str, str] | None = None) -> JobGraph:
     return graphs.graph(
-        graphs.vertex(0, graphs.generator(rows=rows, rows_per_second=rate), parallelism=parallelism),
+        graphs.vertex(0, graphs.generator(rows=None, rows_per_second=2_000), parallelism=parallelism),
         graphs.vertex(1, graphs.sink(), parallelism=parallelism),
         edges=(graphs.edge(0, 1, EdgeKind.HASH),),
-        settings={**FAST, **settings},
-        bounded=rows is not None,
+        settings={**FAST, **(settings or {})},
+        bounded=False,
     )
 
 
@@ -68,18 +68,16 @@ async def running(cluster: RuntimeCluster, graph: JobGraph) -> JobId:
     return job_id
 
 
-
-
 def test_a_stopped_job_goes_on_where_it_was_from_a_moved_savepoint_at_another_parallelism(tmp_path: Path) -> None:
     async def story() -> None:
         async with RuntimeCluster(tmp_path, slots=3) as cluster:
-            job_id = await running(cluster, numbers(1))
+            job_id = await running(cluster, numbers())
             location = await stopped(cluster, job_id, tmp_path / "savepoints")
             assert not (tmp_path / "checkpoints" / job_id).exists()
             assert Path(location, savepoints.COMMITTED).exists()
             moved = shutil.move(location, tmp_path / "elsewhere")
             before = sorted(path.name for path in Path(moved).rglob("*"))
-            job_id = await running(cluster, numbers(3, **{RECOVERY_PATH: f"file://{moved}"}))
+            job_id = await running(cluster, numbers(3, {RECOVERY_PATH: f"file://{moved}"}))
             status = await cluster.job_manager.status(job_id)
             first = savepoints.read(str(moved)).manifest.checkpoint_id
             assert status.checkpoints.restored_id == first
@@ -94,7 +92,7 @@ def test_a_stopped_job_goes_on_where_it_was_from_a_moved_savepoint_at_another_pa
 def test_a_savepoint_without_stop_leaves_the_job_running_and_going_back_to_it_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with RuntimeCluster(tmp_path, slots=1) as cluster:
-            job_id = await running(cluster, numbers(1, **{SAVEPOINT_DIRECTORY: str(tmp_path / "savepoints")}))
+            job_id = await running(cluster, numbers(1, {SAVEPOINT_DIRECTORY: str(tmp_path / "savepoints")}))
             trigger = await cluster.job_manager.trigger_savepoint(job_id, SavepointRequest())
             status = await cluster.job_manager.savepoint(job_id, trigger, WAIT_MS)
             assert status.state is SavepointState.COMPLETED
@@ -106,8 +104,8 @@ def test_a_savepoint_without_stop_leaves_the_job_running_and_going_back_to_it_is
             await cluster.job_manager.cancel(job_id)
             assert (await cluster.job_manager.wait(job_id, WAIT_MS)).state is JobState.CANCELED
             with pytest.raises(SubmissionRefusedError, match="output since then would be repeated"):
-                await cluster.job_manager.submit(numbers(1, **{RECOVERY_PATH: status.location}))
-            job_id = await running(cluster, numbers(1, **{RECOVERY_PATH: status.location, ALLOW_REWIND: "true"}))
+                await cluster.job_manager.submit(numbers(1, {RECOVERY_PATH: status.location}))
+            job_id = await running(cluster, numbers(1, {RECOVERY_PATH: status.location, ALLOW_REWIND: "true"}))
             with pytest.raises(UnknownSavepointError):
                 await cluster.job_manager.savepoint(job_id, "0" * 32)
             await cluster.job_manager.cancel(job_id)
@@ -118,7 +116,7 @@ def test_a_savepoint_without_stop_leaves_the_job_running_and_going_back_to_it_is
 def test_a_savepoint_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:
     async def story() -> None:
         async with RuntimeCluster(tmp_path, slots=1) as cluster:
-            job_id = await running(cluster, numbers(1))
+            job_id = await running(cluster, numbers())
             with pytest.raises(SavepointRefusedError, match="no directory"):
                 await cluster.job_manager.trigger_savepoint(job_id, SavepointRequest(stop=True))
             with pytest.raises(SavepointRefusedError, match="not an absolute path"):
@@ -144,7 +142,7 @@ def test_a_stop_is_finished_by_the_next_job_manager(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with RuntimeCluster(tmp_path, slots=1) as cluster:
-            job_id = await running(cluster, numbers(1))
+            job_id = await running(cluster, numbers())
             request = SavepointRequest(str(tmp_path / "savepoints"), stop=True)
             await cluster.job_manager.trigger_savepoint(job_id, request)
             await cluster.until(job_id, "the savepoint", lambda s: bool(s.checkpoints.latest_savepoint_path))

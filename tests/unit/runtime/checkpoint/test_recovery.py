@@ -207,7 +207,9 @@ def test_a_changed_fingerprint_is_refused(changed: Fingerprint, text: str) -> No
 
 def test_another_max_parallelism_is_refused() -> None:
     graph = keyed(1)
-    old = manifest(graph, [subtask(graph, 0, 0)])
+    old = manifest(graph, [subtask(graph, 0, 0, OperatorSnapshot("window", segments=(segment(0, 7),)))])
     changed = graphs.graph(graphs.vertex(0, graphs.calc("window"), max_parallelism=16))
     with pytest.raises(RestoreRefusedError, match="max parallelism"):
         plan_restore(changed, old, {})
+    without_keys = manifest(graph, [subtask(graph, 0, 0)])
+    assert plan_restore(changed, without_keys, {}).checkpoint_id == 9

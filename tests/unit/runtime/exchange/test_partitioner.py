@@ -45,6 +45,16 @@ def test_rebalance_gives_pieces_in_turn_over_batches() -> None:
     assert [c for c, _ in split(numbered(1))] == [0]
 
 
+def test_rescale_takes_turns_among_its_own_consumers() -> None:
+    split = partitioner(EdgeKind.RESCALE, (), 2, 128)
+    assert [c for c, _ in split(numbered(REBALANCE_ROWS + 1))] == [0, 1]
+
+
+def test_broadcast_gives_every_row_to_everybody() -> None:
+    batch = numbered(3, kinds=True)
+    assert list(partitioner(EdgeKind.BROADCAST, (), 3, 128)(batch)) == [(0, batch), (1, batch), (2, batch)]
+
+
 @pytest.mark.parametrize("kind", [EdgeKind.FORWARD, EdgeKind.SINGLE])
 def test_one_consumer(kind: EdgeKind) -> None:
     batch = numbered(3)

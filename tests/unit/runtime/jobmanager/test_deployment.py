@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from planner.ir.job_graph import EdgeKind, JobGraph
 from runtime.checkpoint.recovery import plan_restore
 from runtime.ids import JobId, SlotId, TaskManagerId
-from runtime.jobmanager.deployment import DeploymentPlan, deployments
+from runtime.jobmanager.deployment import DeploymentPlan, consumer_indexes, deployments
 from runtime.jobmanager.execution_graph import ExecutionGraph, group_sizes
 from runtime.jobmanager.scheduler import SlotInfo
 from runtime.protocol.descriptors import TaskDescriptor
@@ -49,6 +50,11 @@ def two(kind: EdgeKind, source_parallelism: int, target_parallelism: int) -> Job
         (EdgeKind.HASH, 3, [[0, 1, 2], [0, 1, 2]]),
         (EdgeKind.REBALANCE, 3, [[0, 1, 2], [0, 1, 2]]),
         (EdgeKind.SINGLE, 1, [[0], [0]]),
+        (EdgeKind.BROADCAST, 3, [[0, 1, 2], [0, 1, 2]]),
+        (EdgeKind.RESCALE, 2, [[0], [1]]),
+        (EdgeKind.RESCALE, 4, [[0, 1], [2, 3]]),
+        (EdgeKind.RESCALE, 3, [[0, 1], [2]]),
+        (EdgeKind.RESCALE, 1, [[0], [0]]),
     ],
 )
 def test_channels(kind: EdgeKind, targets: int, channels: list[list[int]]) -> None:
@@ -62,6 +68,39 @@ def test_channels(kind: EdgeKind, targets: int, channels: list[list[int]]) -> No
         producers = [i for i, consumers in enumerate(channels) if index in consumers]
         assert [end.attempt.subtask_index for end in source.producers] == producers
         assert source.edge_id == tasks[0, 0].outputs[0].edge_id
+
+
+@pytest.mark.parametrize("producers", range(1, 8))
+@pytest.mark.parametrize("consumers", range(1, 8))
+def test_rescale_gives_everybody_a_partner_and_nobody_two_stretches(producers: int, consumers: int) -> None:
+    source = graphs.vertex(0, graphs.generator(), parallelism=producers)
+    target = graphs.vertex(1, graphs.sink(), parallelism=consumers)
+    found = [consumer_indexes(EdgeKind.RESCALE, i, source, target) for i in range(producers)]
+    assert {index for part in found for index in part} == set(range(consumers))
+    assert [index for part in found for index in part] == sorted(index for part in found for index in part)
+    channels = sum(len(part) for part in found)
+    assert channels == max(producers, consumers)
+    sizes = (
+        [len(part) for part in found]
+        if consumers > producers
+        else [sum(index in part for part in found) for index in range(consumers)]
+    )
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_slot_sharing_groups_never_share_a_slot() -> None:
+    graph = two(EdgeKind.HASH, 2, 3)
+    apart = msgspec.structs.replace(
+        graph, vertices=(graph.vertices[0], msgspec.structs.replace(graph.vertices[1], slot_sharing_group="sinks"))
+    )
+    assert group_sizes(apart) == {"default": 2, "sinks": 3}
+    assert apart.slot_count == 5
+    execution, tasks = deployed(apart)
+    assert len(execution.slots) == 5
+    assert all(len(execution.attempts_in(slot.slot_id)) == 1 for slot in execution.slots)
+    # Every channel between the groups leads to another slot.
+    ends = [end.address.slot_id for end in tasks[0, 0].outputs[0].consumers]
+    assert execution.slot(execution.attempt(0, 0)).slot_id not in ends
 
 
 def test_a_slot_holds_one_task_of_every_vertex() -> None:

@@ -51,9 +51,9 @@ class Story:
             )
         }
 
-    def prepare(self) -> list[str]:
+    def prepare(self, stopped: bool = False) -> list[str]:
         self.generation += 1
-        return self.send(j.GenerationPrepared(self.generation))
+        return self.send(j.GenerationPrepared(self.generation, stopped))
 
     def recover_all(self) -> list[str]:
         commands: list[str] = []
@@ -99,6 +99,29 @@ def test_from_start_to_finish() -> None:
     assert story.all(TaskState.FINISHED) == ["ReleaseSlots", "FenceSinks"]
     assert story.core.state is JobState.RUNNING
     assert story.send(j.SinksFenced()) == ["FINISHED"]
+
+
+def test_a_job_that_a_savepoint_has_stopped_only_recovers_and_ends() -> None:
+    """A failure between the pointer's move and the end of all tasks: the sinks commit, nothing is read."""
+    story = running()
+    story.send(j.TaskChanged(story.attempts()[0], TaskState.FAILED, LOST))
+    assert story.advance(DELAY_MS) == ["PrepareGeneration"]
+    assert story.prepare(stopped=True) == ["CREATED", "RequestSlots"]
+    story.send(j.SlotsGranted(story.slots()))
+    assert story.recover_all() == ["ReleaseSlots", "FenceSinks"]
+    assert story.send(j.SinksFenced()) == ["FINISHED"]
+
+
+def test_a_failure_while_a_stopped_job_recovers_is_tried_again() -> None:
+    story = Story()
+    story.send(j.Started())
+    story.prepare(stopped=True)
+    story.send(j.SlotsGranted(story.slots()))
+    assert story.send(j.TaskChanged(story.attempts()[0], TaskState.FAILED, LOST)) == ["RESTARTING", "ReleaseSlots"]
+    story.advance(DELAY_MS)
+    story.prepare(stopped=True)
+    story.send(j.SlotsGranted(story.slots()))
+    assert story.recover_all() == ["ReleaseSlots", "FenceSinks"]
 
 
 def test_sources_start_only_when_every_task_has_recovered() -> None:

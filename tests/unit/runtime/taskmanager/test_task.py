@@ -104,8 +104,8 @@ class Cluster:
     def start(self) -> None:
         self.tell(StartTasks(SLOT, JOB, 1))
 
-    def trigger(self, checkpoint_id: int, *to: AttemptId) -> None:
-        self.tell(TriggerCheckpoint(SLOT, JOB, 1, checkpoint_id, to), *to)
+    def trigger(self, checkpoint_id: int, *to: AttemptId, stop: bool = False) -> None:
+        self.tell(TriggerCheckpoint(SLOT, JOB, 1, checkpoint_id, to, stop), *to)
 
     def commit(self, checkpoint_id: int) -> None:
         self.tell(CommitCheckpoint(SLOT, JOB, 1, checkpoint_id))
@@ -248,6 +248,55 @@ def test_an_ended_input_does_not_hold_up_checkpoints(cluster: Cluster) -> None:
     for who in (right, end):
         cluster.wait_state(who, TaskState.FINISHED)
     assert len(cluster.find(CheckpointAcknowledged, lambda m: m.attempt == end and m.checkpoint_id == 2)) == 1
+
+
+def test_a_stop_ends_the_job_with_the_savepoint_and_nothing_more_is_written(cluster: Cluster) -> None:
+    left, right, end = two_sources(cluster)
+    out = cluster.by_table["out"]
+    cluster.by_table["in0"].made.give(rows(1))
+    until(lambda: written(out) == [1])
+    cluster.trigger(1, left, right, stop=True)
+    snapshots = [cluster.wait_acknowledged(who, 1).snapshot for who in (left, right, end)]
+    assert [snapshot.finished for snapshot in snapshots] == [False, False, False]
+    # What comes now waits for the next job.
+    cluster.by_table["in0"].made.give(rows(2))
+    cluster.commit(1)
+    for who in (left, right, end):
+        cluster.wait_state(who, TaskState.FINISHED)
+    assert written(out) == [1]
+    assert out.sink_writer.committed == [1]
+
+
+def test_a_stop_that_is_given_up_lets_the_job_go_on(cluster: Cluster) -> None:
+    left, right, end = two_sources(cluster)
+    out = cluster.by_table["out"]
+    cluster.trigger(1, left, right, stop=True)
+    cluster.wait_acknowledged(end, 1)
+    cluster.by_table["in0"].made.give(rows(1))
+    cluster.tell(AbortCheckpoint(SLOT, JOB, 1, 1))
+    until(lambda: written(out) == [1])
+    cluster.trigger(2, left, right)
+    cluster.wait_acknowledged(end, 2)
+    cluster.commit(2)
+    cluster.wait(CheckpointCommitted, lambda m: m.checkpoint_id == 2)
+    assert not cluster.find(InputsEnded)
+    cluster.trigger(3, left, right, stop=True)
+    cluster.wait_acknowledged(end, 3)
+    cluster.commit(3)
+    for who in (left, right, end):
+        cluster.wait_state(who, TaskState.FINISHED)
+
+
+def test_a_source_that_had_ended_is_stopped_with_the_others(cluster: Cluster) -> None:
+    left, right, end = two_sources(cluster)
+    cluster.by_table["in0"].made.give(rows(1, done=True))
+    cluster.wait(InputsEnded)
+    cluster.trigger(1, left, right, stop=True)
+    finished = {who: cluster.wait_acknowledged(who, 1).snapshot.finished for who in (left, right, end)}
+    assert finished == {left: True, right: False, end: False}
+    cluster.commit(1)
+    for who in (left, right, end):
+        cluster.wait_state(who, TaskState.FINISHED)
 
 
 def test_end_sources_ends_a_task_where_it_is(cluster: Cluster) -> None:
