@@ -290,8 +290,8 @@ class LocalGroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="lo
 
 
 class GroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="group-aggregate"):
-    """Unbounded GROUP BY; SELECT DISTINCT is one without aggregates; without keys there is one group. Output: keys, then
-    aggregates; a changelog unless it has no aggregates and `input_changelog` is INSERT_ONLY (then insert-only).
+    """Unbounded GROUP BY; SELECT DISTINCT is one without aggregates; without keys there is one group. Output: keys,
+    then aggregates; a changelog unless it has no aggregates and `input_changelog` is INSERT_ONLY (then insert-only).
 
     First row of a group +I; a change -U (only if `emits_update_before`) and +U; count 0 -D, and the state is freed.
     An unchanged result is not put out again, unless `state_ttl_ms` is set. `input_changelog` is INSERT_ONLY or RETRACT;
@@ -470,14 +470,22 @@ def accumulator_types(call: AggregateCall, *, retracting: bool = False) -> tuple
     also the BIGINT count of non-NULL values. MIN/MAX: the extreme in the result type. AVG: the sum, then a BIGINT
     count; the sum is BIGINT for integers, DOUBLE for floats, DECIMAL(38, s) for decimals, as in Flink's AvgAggFunction.
     STDDEV_*, VAR_*: DOUBLE sum, DOUBLE sum of squares, BIGINT count.
+
+    Over a retracting input a sum of FLOAT or DOUBLE, and every sum of STDDEV_* and VAR_*, is a DOUBLE over finite
+    values; a DOUBLE per sum with what rounding left out of it, and BIGINT counts of NaN, infinity and -infinity come
+    last.
     """
     from planner.ir import types as t
 
     count = t.BIGINT.with_nullable(False)
+    is_approximate = call.argument_type is not None and call.argument_type.root in (t.TypeRoot.FLOAT, t.TypeRoot.DOUBLE)
+    specials = (count, count, count) if retracting else ()
     match call.function:
         case AggregateFunction.COUNT_STAR | AggregateFunction.COUNT:
             return (count,)
         case AggregateFunction.SUM | AggregateFunction.SUM0:
+            if retracting and is_approximate:
+                return (t.DOUBLE, count, t.DOUBLE, *specials)
             total = call.type.with_nullable(True)
             return (total, count) if retracting else (total,)
         case AggregateFunction.MIN | AggregateFunction.MAX:
@@ -488,6 +496,8 @@ def accumulator_types(call: AggregateCall, *, retracting: bool = False) -> tuple
                 total = t.BIGINT
             elif call.argument_type.root is t.TypeRoot.DECIMAL:
                 total = t.decimal(38, call.argument_type.scale or 0)
+            elif retracting:
+                return (t.DOUBLE, count, t.DOUBLE, *specials)
             else:
                 total = t.DOUBLE
             return (total, count)
@@ -497,6 +507,7 @@ def accumulator_types(call: AggregateCall, *, retracting: bool = False) -> tuple
             | AggregateFunction.VAR_POP
             | AggregateFunction.VAR_SAMP
         ):
-            return (t.DOUBLE, t.DOUBLE, count)
+            rests = (t.DOUBLE, t.DOUBLE) if retracting else ()
+            return (t.DOUBLE, t.DOUBLE, count, *rests, *specials)
         case _:
             raise AssertionError(f"{call.function} has no accumulator columns")

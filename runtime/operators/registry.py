@@ -11,13 +11,18 @@ from planner.ir import operators as ir
 from runtime.operators.assign_windows import AssignWindowsOperator
 from runtime.operators.calc import CalcOperator
 from runtime.operators.chain import merge_calcs
+from runtime.operators.changelog_normalize import ChangelogNormalizeOperator
 from runtime.operators.checks import CheckedOperator
 from runtime.operators.collect import CollectOperator
+from runtime.operators.drop_update_before import DropUpdateBeforeOperator
 from runtime.operators.environment import TaskEnvironment
 from runtime.operators.expand import ExpandOperator
+from runtime.operators.group_aggregate import GroupAggregateOperator
+from runtime.operators.group_aggregate_local import LocalGroupAggregateOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
 from runtime.operators.sink import SinkOperator
+from runtime.operators.sink_materializer import SinkMaterializerOperator
 from runtime.operators.source import SourceOperator as TableSourceOperator
 from runtime.operators.values import ValuesOperator
 from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
@@ -78,6 +83,16 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return LocalWindowAggregateOperator(node)
         case ir.GlobalWindowAggregate():
             return GlobalWindowAggregateOperator(node, context)
+        case ir.GroupAggregate():
+            return GroupAggregateOperator(node, context)
+        case ir.LocalGroupAggregate():
+            return LocalGroupAggregateOperator(node)
+        case ir.ChangelogNormalize():
+            return ChangelogNormalizeOperator(node, context)
+        case ir.SinkMaterializer():
+            return SinkMaterializerOperator(node, context)
+        case ir.DropUpdateBefore():
+            return DropUpdateBeforeOperator(node)
         case ir.Limit():
             return LimitOperator(node, context, environment)
         case ir.Sink():

@@ -1,0 +1,120 @@
+"""From states to a changelog: +I for a group's first row, -U and +U for a change, -D when the group is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from runtime.elements import Batch
+from runtime.operators.accumulators_values import equality_codes, fits_numpy
+from runtime.operators.group_aggregate_scan import Bools, Ints, Scan
+from runtime.operators.protocol import OUTPUT_ROWS_MAX
+
+pc: Any = pyarrow.compute
+Array = Any
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Output steps in order: each takes its group from one state to another. `rows` is a row of the input that shows
+    the group's key; `old` and `new` point into the states; `was` and `is_now` tell whether there is a row to show."""
+
+    rows: Ints
+    old: Ints
+    new: Ints
+    was: Bools
+    is_now: Bools
+
+
+def steps_of(scan: Scan) -> Steps:
+    """A step per row in order of arrival, or (net) one per group in the order in which groups first occur."""
+    if not scan.every:
+        first_rows = scan.order[scan.group_starts]
+        order = np.argsort(first_rows)
+        return Steps(
+            first_rows[order],
+            order,
+            scan.group_count + order,
+            scan.initial_counts[order] > 0,
+            scan.final_counts[order] > 0,
+        )
+    places = np.empty_like(scan.order)
+    places[scan.order] = np.arange(scan.row_count)
+    old = np.arange(scan.group_count - 1, scan.group_count - 1 + scan.row_count)
+    old[scan.group_starts] = np.arange(scan.group_count)
+    before = scan.before(scan.running_counts)
+    return Steps(
+        np.arange(scan.row_count),
+        old[places],
+        scan.group_count + places,
+        before[places] > 0,
+        scan.running_counts[places] > 0,
+    )
+
+
+def changed(steps: Steps, states: Sequence[Array]) -> Bools:
+    """The steps that move any of the columns; NULL equals NULL and NaN equals NaN."""
+    moved = np.zeros(len(steps.rows), dtype=np.bool_)
+    for column in states:
+        if column.null_count == 0 and fits_numpy(column.type):
+            values = column.to_numpy()
+            if pa.types.is_floating(column.type):
+                values = values.view(np.int64 if column.type.bit_width == 64 else np.int32)
+        else:
+            values = equality_codes(column)
+        moved |= values[steps.old] != values[steps.new]
+        if moved.all():
+            break
+    return moved
+
+
+def changelog(
+    schema: pa.Schema,
+    keys: Sequence[Array],
+    states: Sequence[Array],
+    steps: Steps,
+    *,
+    with_update_before: bool,
+    repeats_unchanged: bool,
+) -> Iterator[Batch]:
+    """Batches of the changes, in pieces that do not part a -U from its +U."""
+    stays = steps.was & steps.is_now
+    updates = stays
+    if stays.any() and not repeats_unchanged:
+        updates = stays & changed(steps, states)
+    deletes = steps.was & ~steps.is_now
+    inserts = ~steps.was & steps.is_now
+    count = len(steps.rows)
+    shown = np.empty(2 * count, dtype=np.bool_)
+    shown[0::2] = deletes | updates if with_update_before else deletes
+    shown[1::2] = inserts | updates
+    selected = np.flatnonzero(shown)
+    if not len(selected):
+        return
+    kinds = np.empty(2 * count, dtype=np.int8)
+    kinds[0::2] = np.where(deletes, DELETE, UPDATE_BEFORE)
+    kinds[1::2] = np.where(inserts, INSERT, UPDATE_AFTER)
+    places = np.empty(2 * count, dtype=np.int64)
+    places[0::2], places[1::2] = steps.old, steps.new
+    out_kinds, out_places, out_rows = kinds[selected], pa.array(places[selected]), pa.array(steps.rows[selected >> 1])
+    columns = [key.take(out_rows) for key in keys] + [state.take(out_places) for state in states]
+    yield from pieces(pa.RecordBatch.from_arrays(columns, schema=schema), out_kinds)
+
+
+def pieces(rows: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> Iterator[Batch]:
+    """The rows in batches of at most OUTPUT_ROWS_MAX."""
+    row_kinds: Any = pa.array(kinds)
+    first = 0
+    while first < rows.num_rows:
+        last = min(first + OUTPUT_ROWS_MAX, rows.num_rows)
+        if last < rows.num_rows and kinds[last - 1] == UPDATE_BEFORE and last - 1 > first:
+            last -= 1
+        yield Batch(rows.slice(first, last - first), row_kinds.slice(first, last - first))
+        first = last

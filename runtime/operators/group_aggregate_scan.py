@@ -1,0 +1,241 @@
+"""One batch of changes, ordered by group, and the segmented kernels over it.
+
+A batch is sorted by group once (stably, so a group's rows stay in order of arrival). A *segment* is a stretch of rows
+of one group during which the group exists; it ends where the group's row count falls to zero. Running values are
+computed over whole columns, segment by segment, without a loop over rows.
+
+*States* of an accumulator are a column of G + n values: those of the G groups before the batch, then those after each
+of the n rows (emission of every change) or, with n = G, those after the batch (net emission).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_ROUNDS_MAX = 64
+"""Segments up to this length are summed side by side, row by row of each; longer ones one after the other."""
+
+
+class Scan:
+    """`counts` is the live column of row counts by slot; it is brought up to date. `deltas` are changes of the row
+    count per row, in order of arrival (None = 1 each)."""
+
+    def __init__(self, slots: Ints, deltas: Ints | None, counts: Ints, *, every: bool) -> None:
+        self.every = every
+        self.row_count = len(slots)
+        self.order = np.argsort(slots, kind="stable")
+        ordered = slots[self.order]
+        is_start = np.empty(len(slots), dtype=np.bool_)
+        is_start[0] = True
+        np.not_equal(ordered[1:], ordered[:-1], out=is_start[1:])
+        self.group_starts: Ints = np.flatnonzero(is_start)
+        self.group_count = len(self.group_starts)
+        self.group_slots: Ints = ordered[self.group_starts]
+        self.group_ends: Ints = np.append(self.group_starts[1:], self.row_count)
+        self.group_lengths: Ints = self.group_ends - self.group_starts
+        self.initial_counts: Ints = counts[self.group_slots]
+        self.starts, self.segment_groups = self.group_starts, np.arange(self.group_count)
+        self.has_retractions = False
+        self.applies: Bools | None = None
+        """Which rows count at all; None = all. The others are retractions that meet no group."""
+        self.ignored = 0
+        """Retractions for groups that do not exist."""
+        self.clamped = 0
+        """Rows after which the count would have been below zero."""
+        if deltas is None:
+            self.weights: Ints = np.ones(self.row_count, dtype=np.int64)
+            self.running_counts = self.running(self.weights, self.initial_counts)
+        else:
+            self._count(deltas[self.order])
+        self.final_counts: Ints = self.running_counts[self.group_ends - 1]
+        counts[self.group_slots] = self.final_counts
+        self.lengths: Ints = np.append(self.starts[1:], self.row_count) - self.starts
+        self.has_restarts = len(self.starts) > self.group_count
+
+    def running(self, values: Ints, initial: Ints) -> Ints:
+        """Running sums per group."""
+        totals = np.cumsum(values)
+        offsets = initial - totals[self.group_starts] + values[self.group_starts]
+        totals += np.repeat(offsets, self.group_lengths)
+        return totals
+
+    def _count(self, deltas: Ints) -> None:
+        """Row counts over retractions: never below zero; what meets no group is ignored."""
+        counts = self.running(deltas, self.initial_counts)
+        self.has_retractions = bool((deltas < 0).any())
+        lowest = counts.min()
+        if lowest < 0:
+            counts = clamp(counts, self.group_starts, self.group_lengths)
+        before = self.before(counts)
+        unknown = (before == 0) & (deltas <= 0)
+        self.ignored = int(np.count_nonzero(unknown & (deltas < 0)))
+        if lowest < 0:
+            self.clamped = int(np.count_nonzero((before > 0) & (before + deltas < 0)))
+        self.running_counts = counts
+        self.weights = deltas
+        if unknown.any():
+            self.applies = ~unknown
+            self.weights = np.where(unknown, 0, deltas)
+        died = before == 0
+        died[self.group_starts] = False
+        if died.any():
+            died[self.group_starts] = True
+            self.starts = np.flatnonzero(died)
+            self.segment_groups = np.repeat(np.arange(self.group_count), self.group_lengths)[self.starts]
+
+    def before(self, running: Ints) -> Ints:
+        """Counts before each row from counts after each row."""
+        shifted = np.empty_like(running)
+        shifted[1:] = running[:-1]
+        shifted[self.group_starts] = self.initial_counts
+        return shifted
+
+    @property
+    def positions_of_groups(self) -> Ints:
+        """Index of the group of each row."""
+        return np.repeat(np.arange(self.group_count), self.group_lengths)
+
+    def initial_of_segments(self, initial: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Per segment what it starts from: its group's value, or nothing where the group had ended before."""
+        if not self.has_restarts:
+            return initial
+        values = initial[self.segment_groups]
+        values[self.starts != self.group_starts[self.segment_groups]] = 0
+        return values
+
+    def states(self, initial: npt.NDArray[Any], running: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """States from the values before the batch and after each row."""
+        return np.concatenate((initial, running if self.every else running[self.group_ends - 1]))
+
+    def sum(self, values: Ints, initial: Ints) -> Ints:
+        """States of a sum; integers wrap."""
+        totals = np.cumsum(values)
+        offsets = self.initial_of_segments(initial) - totals[self.starts] + values[self.starts]
+        if self.every:
+            totals += np.repeat(offsets, self.lengths)
+            return np.concatenate((initial, totals))
+        last = self.last_segments()
+        return np.concatenate((initial, totals[self.group_ends - 1] + offsets[last]))
+
+    def last_segments(self) -> Ints | slice:
+        """The last segment of each group."""
+        if not self.has_restarts:
+            return slice(None)
+        return np.append(np.flatnonzero(np.diff(self.segment_groups)), len(self.starts) - 1)
+
+    def final(self, states: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values after the batch, per group."""
+        running = states[self.group_count :]
+        return running[self.group_ends - 1] if self.every else running
+
+    def highest(self, values: Ints, initial: Ints) -> Ints:
+        """States of a maximum over groups that take nothing back."""
+        if not self.every:
+            final = np.maximum(np.maximum.reduceat(values, self.starts), initial)
+            return np.concatenate((initial, final))
+        running = values.copy()
+        running[self.starts] = np.maximum(running[self.starts], initial)
+        running_maximum(running, self.starts, self.lengths)
+        return np.concatenate((initial, running))
+
+
+def running_maximum(values: Ints, starts: Ints, lengths: Ints) -> None:
+    """In place: each value becomes the largest of its segment up to it. By doubling: log2(longest segment) passes."""
+    longest = int(lengths.max())
+    if longest == 1:
+        return
+    ranks = np.arange(len(values)) - np.repeat(starts, lengths)
+    distance = 1
+    while distance < longest:
+        reached = np.flatnonzero(ranks >= distance)
+        values[reached] = np.maximum(values[reached], values[reached - distance])
+        distance *= 2
+
+
+def clamp(running: Ints, starts: Ints, lengths: Ints) -> Ints:
+    """What running sums become when no sum may fall below zero: each step is taken from the clamped sum before it, so a
+    sum is raised by the deepest fall so far."""
+    falls = np.maximum(-running, 0)
+    running_maximum(falls, starts, lengths)
+    raised: Ints = running + falls
+    return raised
+
+
+def running_doubles(
+    starts: Ints, lengths: Ints, values: Doubles, sums: Doubles, rests: Doubles
+) -> tuple[Doubles, Doubles]:
+    """Running sums of each segment and, apart, what rounding left out of them (Neumaier's compensation), from the
+    segment's `sums` and `rests` before. A sum that is not finite has rest 0."""
+    with np.errstate(all="ignore"):
+        return _running_doubles(starts, lengths, values, sums, rests)
+
+
+def _running_doubles(
+    starts: Ints, lengths: Ints, values: Doubles, sums: Doubles, rests: Doubles
+) -> tuple[Doubles, Doubles]:
+    running, left = np.empty_like(values), np.empty_like(values)
+    by_length = np.argsort(-lengths, kind="stable")
+    long_count = int(np.count_nonzero(lengths > _ROUNDS_MAX))
+    for segment in by_length[:long_count].tolist():
+        first = int(starts[segment])
+        stretch = slice(first, first + int(lengths[segment]))
+        totals = np.cumsum(np.concatenate((sums[segment : segment + 1], values[stretch])))
+        running[stretch] = totals[1:]
+        left[stretch] = rests[segment] + np.cumsum(_rounding(totals[:-1], values[stretch], totals[1:]))
+    short = by_length[long_count:]
+    lengths, positions = lengths[short], starts[short].copy()
+    total, rest = sums[short], rests[short]
+    alive = len(short)
+    for done in range(int(lengths[0]) if alive else 0):
+        alive = int(np.searchsorted(-lengths, -done))
+        positions, total, rest = positions[:alive], total[:alive], rest[:alive]
+        added = values[positions]
+        following = total + added
+        rest = rest + _rounding(total, added, following)
+        total = following
+        running[positions], left[positions] = total, rest
+        positions = positions + 1
+    left[~np.isfinite(running)] = 0.0
+    return running, left
+
+
+def _rounding(before: Doubles, added: Doubles, after: Doubles) -> Doubles:
+    """The part of before + added that `after` lacks; 0 where a sum is not finite."""
+    larger = np.abs(before) >= np.abs(added)
+    error = np.where(larger, (before - after) + added, (added - after) + before)
+    error[~np.isfinite(error)] = 0.0
+    return error
+
+
+def highest_over_intervals(row_count: int, starts: Ints, ends: Ints, codes: Ints) -> Ints:
+    """Per row the largest code (>= 0) of the intervals [start, end) that cover it, -1 where none does. A segment tree
+    over the rows: every interval marks O(log n) nodes, all intervals at once, level by level."""
+    size = 1 << max(row_count - 1, 0).bit_length()
+    tree = np.full(2 * size, -1, dtype=np.int64)
+    left, right = starts + size, ends + size
+    codes = codes.copy()
+    while True:
+        open_ = left < right
+        if not open_.all():
+            left, right, codes = left[open_], right[open_], codes[open_]
+        if not len(left):
+            break
+        odd = (left & 1) == 1
+        np.maximum.at(tree, left[odd], codes[odd])
+        left = (left + 1) >> 1
+        odd = (right & 1) == 1
+        np.maximum.at(tree, right[odd] - 1, codes[odd])
+        right = right >> 1
+    level = 1
+    while level < size:
+        children = tree[2 * level : 4 * level]
+        np.maximum(children, np.repeat(tree[level : 2 * level], 2), out=children)
+        level *= 2
+    return tree[size : size + row_count]
