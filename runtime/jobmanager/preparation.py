@@ -110,12 +110,8 @@ def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySett
         ignore_unclaimed_state=recovery.ignore_unclaimed_state,
         is_committed=savepoint.is_committed,
     )
-    pointer = records.pointer(manifest.job_id)
-    if pointer is not None and pointer.checkpoint_id > manifest.checkpoint_id and not recovery.allow_rewind:
-        raise _rewind(
-            f"job {manifest.job_id} went on after this savepoint and completed checkpoint {pointer.checkpoint_id}, the "
-            f"savepoint is checkpoint {manifest.checkpoint_id}"
-        )
+    if not recovery.allow_rewind:
+        _check_newest(records, manifest)
     sinks = {sink.uid: sink for sink in adoption.manifest.sinks}
     for sink in sinks.values():
         owner = records.live_owner(sink.namespace)
@@ -126,10 +122,34 @@ def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySett
         namespaces={sink.uid: sink.namespace for sink in sinks.values()},
         owner_counts={sink.uid: sink.owner_count for sink in sinks.values()},
         origin=SavepointOrigin(
-            recovery.path, manifest.checkpoint_id, recovery.ignore_unclaimed_state, recovery.allow_rewind
+            recovery.path,
+            manifest.job_id,
+            manifest.checkpoint_id,
+            recovery.ignore_unclaimed_state,
+            recovery.allow_rewind,
         ),
         restore_notes=adoption.notes,
     )
+
+
+def _check_newest(records: JobRecords, manifest: CheckpointManifest) -> None:
+    """Neither the job that took the savepoint nor one that went on from it into the same sinks has completed more, as
+    far as this JobManager remembers. (The sinks' own markers are looked at when they have started.)"""
+    namespaces = {sink.namespace for sink in manifest.sinks}
+    successors = [
+        record.job_id
+        for record in records.all()
+        if record.origin is not None
+        and (record.origin.job_id, record.origin.checkpoint_id) == (manifest.job_id, manifest.checkpoint_id)
+        and namespaces & set(record.namespaces.values())
+    ]
+    for job_id in (manifest.job_id, *successors):
+        pointer = records.pointer(job_id)
+        if pointer is not None and pointer.checkpoint_id > manifest.checkpoint_id:
+            raise _rewind(
+                f"job {job_id} went on from there and completed checkpoint {pointer.checkpoint_id}, the savepoint is "
+                f"checkpoint {manifest.checkpoint_id}"
+            )
 
 
 def refuse_rewind(record: JobRecord, highest_marker: int, restored_id: int) -> None:

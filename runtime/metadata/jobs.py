@@ -47,9 +47,11 @@ class PointerConflictError(Exception):
 
 
 class SavepointOrigin(msgspec.Struct, frozen=True):
-    """The savepoint a job starts from. `checkpoint_id` is pinned: another one in the same place is refused."""
+    """The savepoint a job starts from. `job_id` took it; `checkpoint_id` is pinned: another one in the same place is
+    refused."""
 
     path: str
+    job_id: JobId
     checkpoint_id: int
     ignore_unclaimed_state: bool = False
     allow_rewind: bool = False
