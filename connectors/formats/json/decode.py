@@ -26,6 +26,7 @@ from arro3.io import read_json
 from connectors.api import Decoded, Messages
 from connectors.arrow import Array, concat_batches, rows_without_columns
 from connectors.errors import RecordError
+from connectors.formats.json.narrow import NarrowReader
 from connectors.formats.json.options import JsonOptions
 from connectors.formats.json.record import FieldError, MalformedError, RecordConverter, parse_object, shown, text_of
 from connectors.formats.json.wire import Refused, finish, has_missing_candidate, wire_type
@@ -63,6 +64,7 @@ class JsonDecoder:
         self._string_columns = {c.name for c in columns if c.type.is_character}
         # STRING columns that were seen with numbers, objects or booleans in them: read as raw JSON from then on.
         self._raw_columns: frozenset[str] = frozenset()
+        self._narrow = NarrowReader(columns) if NarrowReader.suits(columns) else None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -103,19 +105,16 @@ class JsonDecoder:
     def _fast(self, messages: Messages, low: int, high: int) -> pa.RecordBatch:
         offsets = messages.offsets
         text = messages.data[int(offsets[low]) : int(offsets[high])]
-        _refuse_misread(text)
-        _refuse_malformed(text, high - low)
-        table = self._read(messages, text, low, high)
-        if table.num_rows != high - low or _has_second_row(text, offsets[low:high] - offsets[low]):
+        wire = self._narrow.read(text, high - low) if self._narrow is not None else None
+        if wire is None:
+            wire = self._read_wire(messages, text, low, high)
+        if _has_second_row(text, offsets[low:high] - offsets[low]):
             raise Refused("not one row per message")
-        native = iter(table.columns)
         arrays: list[Array] = []
-        for column in self._columns:
+        for column, array in zip(self._columns, wire, strict=True):
             if column.name in self._raw_columns:
-                arrays.append(self._raw_texts(messages, low, high, column.name))
+                arrays.append(array)
                 continue
-            chunks = next(native)
-            array = chunks.chunk(0) if chunks.num_chunks == 1 else pa.concat_arrays(cast(Any, chunks.chunks))
             finished = finish(array, column.type, self._options.iso_timestamps)
             if self._options.fail_on_missing_field and has_missing_candidate(finished, column.type):
                 raise Refused("a field may be missing")
@@ -123,6 +122,23 @@ class JsonDecoder:
         if not arrays:
             return rows_without_columns(high - low)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _read_wire(self, messages: Messages, text: memoryview, low: int, high: int) -> list[Array]:
+        """Columns of the wire types by the columnar reader, behind a strict check."""
+        _refuse_misread(text)
+        _refuse_malformed(text, high - low)
+        table = self._read(messages, text, low, high)
+        if table.num_rows != high - low:
+            raise Refused("not one row per message")
+        native = iter(table.columns)
+        arrays: list[Array] = []
+        for column in self._columns:
+            if column.name in self._raw_columns:
+                arrays.append(self._raw_texts(messages, low, high, column.name))
+            else:
+                chunks = next(native)
+                arrays.append(chunks.chunk(0) if chunks.num_chunks == 1 else pa.concat_arrays(cast(Any, chunks.chunks)))
+        return arrays
 
     def _read(self, messages: Messages, text: memoryview, low: int, high: int) -> pa.Table:
         try:
@@ -143,7 +159,7 @@ class JsonDecoder:
         assert decoder is not None
         try:
             found = [getattr(decoder.decode(messages.value(i)), attribute) for i in range(low, high)]
-            return pa.array([_text_of_raw(bytes(raw)) for raw in found], pa.string())
+            return pa.array([text_of_raw(bytes(raw)) for raw in found], pa.string())
         except (msgspec.MsgspecError, MalformedError, RecursionError) as problem:
             raise Refused(str(problem)) from problem
 
@@ -189,7 +205,8 @@ def _path(names: tuple[str, ...]) -> str:
     return path
 
 
-def _text_of_raw(raw: bytes) -> str | None:
+def text_of_raw(raw: bytes) -> str | None:
+    """A valid JSON value read into a STRING column. Raises MsgspecError, MalformedError, RecursionError."""
     match raw[:1]:
         case b'"':
             return msgspec.json.decode(raw, type=str)
