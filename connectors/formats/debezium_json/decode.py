@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,9 +18,9 @@ import pyarrow as pa
 from connectors.api import Decoded, Int64Array, Messages, MetadataField
 from connectors.arrow import Array, declared, pc, rows_without_columns
 from connectors.errors import RecordError
-from connectors.formats.json.decode import JsonDecoder, undecodable
+from connectors.formats.json.decode import JsonDecoder, text_of_raw, undecodable
 from connectors.formats.json.options import JsonOptions
-from connectors.formats.json.record import parse_object, text_of
+from connectors.formats.json.record import MalformedError, parse_object, text_of
 from planner.ir.types import (
     BIGINT,
     STRING,
@@ -209,8 +210,15 @@ def _weave(
     return origins + of_after * np.int64(count), origins, kinds
 
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def _entries(text: str) -> list[tuple[str, str | None]]:
-    return [(name, None if value is None else text_of(value)) for name, value in parse_object(text.encode()).items()]
+    try:
+        return [(name, text_of_raw(bytes(raw))) for name, raw in _MEMBERS.decode(text).items()]
+    except (msgspec.MsgspecError, MalformedError, RecursionError):
+        # What only the lenient reader takes, e.g. half of a pair of surrogates.
+        return [(k, None if v is None else text_of(v)) for k, v in parse_object(text.encode()).items()]
 
 
 def _of_properties(properties: Array, name: str) -> Array:
