@@ -10,9 +10,15 @@ from connectors.errors import OptionError
 
 # Options of every source or sink; the planner and the runtime read them.
 SOURCE_OPTIONS = frozenset(
-    {"connector", "scan.parallelism", "scan.watermark.emit.strategy", "scan.watermark.idle-timeout"}
+    {
+        "connector",
+        "scan.parallelism",
+        "scan.slot-sharing-group",
+        "scan.watermark.emit.strategy",
+        "scan.watermark.idle-timeout",
+    }
 )
-SINK_OPTIONS = frozenset({"connector", "sink.parallelism"})
+SINK_OPTIONS = frozenset({"connector", "sink.parallelism", "sink.slot-sharing-group"})
 
 
 class Options:

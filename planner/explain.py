@@ -75,7 +75,8 @@ def job_graph_text(graph: JobGraph) -> str:
     )
     lines = [counts]
     for vertex in graph.vertices:
-        lines.append(f"Vertex {vertex.id}: parallelism={vertex.parallelism}\n")
+        group = "" if vertex.slot_sharing_group == "default" else f", slotSharingGroup={vertex.slot_sharing_group}"
+        lines.append(f"Vertex {vertex.id}: parallelism={vertex.parallelism}{group}\n")
         lines.extend(f"  {o.name}\n    uid={o.uid}\n" for o in vertex.operators)
         lines.extend(f"  --{_edge_text(edge)}--> Vertex {edge.target}\n" for edge in graph.outputs(vertex.id))
     return "".join(lines)

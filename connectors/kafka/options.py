@@ -138,11 +138,11 @@ _COMMON = frozenset({
 _SOURCE = frozenset({
     "scan.startup.mode", "scan.startup.specific-offsets", "scan.startup.timestamp-millis", "scan.bounded.mode",
     "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis", "scan.topic-partition-discovery.interval",
-    "scan.parallelism", "scan.watermark.emit.strategy", "scan.watermark.idle-timeout",
+    "scan.parallelism", "scan.slot-sharing-group", "scan.watermark.emit.strategy", "scan.watermark.idle-timeout",
 })  # fmt: skip
 _SINK = frozenset({
     "sink.partitioner", "sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism",
-    "sink.write-ahead.soft-limit", "sink.write-ahead.hard-limit",
+    "sink.slot-sharing-group", "sink.write-ahead.soft-limit", "sink.write-ahead.hard-limit",
 })  # fmt: skip
 _REFUSED = {
     "sink.semantic": "Use 'sink.delivery-guarantee'.",

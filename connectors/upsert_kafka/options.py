@@ -26,9 +26,10 @@ _RULES = OptionRules(
     known=frozenset({
         "connector", "topic", "topic-pattern", "key.format", "value.format", "key.fields-prefix",
         "value.fields-include", "scan.bounded.mode", "scan.bounded.specific-offsets", "scan.bounded.timestamp-millis",
-        "scan.topic-partition-discovery.interval", "scan.parallelism", "scan.watermark.emit.strategy",
-        "scan.watermark.idle-timeout", "sink.delivery-guarantee", "sink.transactional-id-prefix", "sink.parallelism",
-        "sink.write-ahead.soft-limit", "sink.write-ahead.hard-limit", ROWS_MAX, INTERVAL,
+        "scan.topic-partition-discovery.interval", "scan.parallelism", "scan.slot-sharing-group",
+        "scan.watermark.emit.strategy", "scan.watermark.idle-timeout", "sink.delivery-guarantee",
+        "sink.transactional-id-prefix", "sink.parallelism", "sink.slot-sharing-group", "sink.write-ahead.soft-limit",
+        "sink.write-ahead.hard-limit", ROWS_MAX, INTERVAL,
     }),
     refused={
         "format": "Use 'value.format' and 'key.format'.",

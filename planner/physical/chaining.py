@@ -48,8 +48,10 @@ def _chained_to(node: PhysicalOperator, graph: OperatorGraph, consumers: Counter
     if len(node.inputs) != 1:
         return None
     link = node.inputs[0]
-    is_forward = link.kind is EdgeKind.FORWARD and graph[link.source].parallelism == node.parallelism
-    return link.source if is_forward and consumers[link.source] == 1 else None
+    producer = graph[link.source]
+    is_forward = link.kind is EdgeKind.FORWARD and producer.parallelism == node.parallelism
+    is_together = producer.slot_sharing_group == node.slot_sharing_group
+    return link.source if is_forward and is_together and consumers[link.source] == 1 else None
 
 
 def _vertex(number: int, operators: list[PhysicalOperator], max_parallelism: int) -> Vertex:
@@ -60,4 +62,5 @@ def _vertex(number: int, operators: list[PhysicalOperator], max_parallelism: int
         operators=tuple(o.operator for o in operators),
         parallelism=operators[0].parallelism,
         max_parallelism=max_parallelism,
+        slot_sharing_group=operators[0].slot_sharing_group,
     )

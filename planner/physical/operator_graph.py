@@ -7,6 +7,8 @@ import msgspec
 from planner.ir.job_graph import EdgeKind
 from planner.ir.operators import ChangelogMode, Operator, Schema, output_schema
 
+DEFAULT_GROUP = "default"
+
 
 class Link(msgspec.Struct, frozen=True):
     """An input of an operator: which operator it comes from, and how rows travel."""
@@ -23,6 +25,7 @@ class PhysicalOperator(msgspec.Struct, frozen=True):
     inputs: tuple[Link, ...]
     changelog: ChangelogMode
     """Of what leaves the operator."""
+    slot_sharing_group: str
 
     @property
     def output(self) -> Schema:
@@ -41,10 +44,19 @@ class OperatorGraph:
         parallelism: int,
         inputs: tuple[Link, ...] = (),
         changelog: ChangelogMode = ChangelogMode.INSERT_ONLY,
+        slot_sharing_group: str = "",
     ) -> int:
-        node = PhysicalOperator(len(self.operators), operator, parallelism, inputs, changelog)
+        """Its id. Without a slot-sharing group of its own an operator is in that of what it is joined to by forward
+        edges."""
+        group = slot_sharing_group or self._inherited_group(inputs)
+        node = PhysicalOperator(len(self.operators), operator, parallelism, inputs, changelog, group)
         self.operators.append(node)
         return node.id
+
+    def _inherited_group(self, inputs: tuple[Link, ...]) -> str:
+        is_joined = bool(inputs) and all(link.kind is EdgeKind.FORWARD for link in inputs)
+        groups = {self[link.source].slot_sharing_group for link in inputs}
+        return groups.pop() if is_joined and len(groups) == 1 else DEFAULT_GROUP
 
     def __getitem__(self, operator_id: int) -> PhysicalOperator:
         return self.operators[operator_id]

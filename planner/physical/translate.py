@@ -74,10 +74,11 @@ class Translator:
         stream: Stream,
         hash_keys: tuple[int, ...] = (),
         changelog: ChangelogMode = ChangelogMode.INSERT_ONLY,
+        slot_sharing_group: str = "",
     ) -> int:
         """Adds an operator behind the stream; `changelog` is of its output."""
         links = links_from(stream, self.graph, parallelism, hash_keys)
-        return self.graph.add(operator, parallelism, links, changelog)
+        return self.graph.add(operator, parallelism, links, changelog, slot_sharing_group)
 
     def _translated(self, plan: Plan) -> Stream:
         match plan:
@@ -129,7 +130,8 @@ class Translator:
             # Nothing tells which changes belong together: they stay where they were read.
             wanted = parallelism
         self.fingerprints.append(fingerprint(uid, f"splits of {operator.table.connector}", "", location(scan.options)))
-        return Stream((self.graph.add(operator, parallelism, (), operator.changelog),), wanted)
+        group = scan.options.get("scan.slot-sharing-group", "")
+        return Stream((self.graph.add(operator, parallelism, (), operator.changelog, group),), wanted)
 
     def _normalize(self, plan: ChangelogNormalize) -> Stream:
         scan = plan.input
