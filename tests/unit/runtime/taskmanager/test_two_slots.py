@@ -13,9 +13,10 @@ from connectors.api import SplitState, TableDefinition
 from planner.ir import operators as ir
 from planner.ir import types as t
 from planner.ir.expressions import InputRef
-from planner.ir.job_graph import EdgeKind
+from planner.ir.job_graph import EdgeKind, Vertex
 from runtime.exchange.fetch import fetch
 from runtime.ids import AttemptId
+from runtime.jobmanager.deployment import consumer_indexes
 from runtime.protocol.descriptors import TaskDescriptor
 from runtime.protocol.messages import (
     AssignSplits,
@@ -56,33 +57,47 @@ def splits(of: ir.TableRef) -> list[SplitState]:
 
 
 class Pair:
-    """Sources v1 at parallelism 2 (one per slot), hashed to v2 at parallelism 2, all to one collect v3 in slot a."""
+    """Sources v1 at parallelism 2 (one per slot), by an edge of `kind` to v2, all to one collect v3 in slot a. Subtasks
+    of v2 are in the slots in turn, the first in slot b: a producer's first consumer is never in its own slot."""
 
-    def __init__(self, a: SlotProcess, b: SlotProcess, directory: str, numbers: ir.TableRef) -> None:
+    def __init__(
+        self,
+        a: SlotProcess,
+        b: SlotProcess,
+        directory: str,
+        numbers: ir.TableRef,
+        kind: EdgeKind = EdgeKind.HASH,
+        consumers: int = 2,
+    ) -> None:
         self.a, self.b = a, b
         self.slots = (a, b)
         self.numbers = numbers
         self.sources = [attempt(1, 0), attempt(1, 1)]
-        self.middles = [attempt(2, 0), attempt(2, 1)]
+        self.middles = [attempt(2, index) for index in range(consumers)]
         self.end = attempt(3)
         addresses = [a.address, b.address]
+        places = [(index + 1) % 2 for index in range(consumers)]
         pass_on = ir.Calc("calc", "calc", None, (InputRef(0, t.BIGINT),), NUMBERS)
         settings = {"execution.buffer-timeout": "10 ms"}
-        hashed = edge_output(EdgeKind.HASH, NUMBERS, *zip(self.middles, addresses, strict=True), keys=(0,))
+        vertices = [Vertex(n, "", "", (), parallelism) for n, parallelism in ((1, 2), (2, consumers))]
+        channels = [consumer_indexes(kind, index, *vertices) for index in range(2)]
+        middle_ends = [(who, addresses[place]) for who, place in zip(self.middles, places, strict=True)]
+        source_ends = list(zip(self.sources, addresses, strict=True))
+        keys = (0,) if kind is EdgeKind.HASH else ()
         to_end = edge_output(EdgeKind.SINGLE, NUMBERS, (self.end, a.address))
-        from_sources = edge_input(EdgeKind.HASH, NUMBERS, *zip(self.sources, addresses, strict=True))
-        from_middles = edge_input(EdgeKind.SINGLE, NUMBERS, *zip(self.middles, addresses, strict=True))
+        from_middles = edge_input(EdgeKind.SINGLE, NUMBERS, *middle_ends)
 
         def make(who: AttemptId, operator: ir.Operator, parallelism: int, **edges: object) -> TaskDescriptor:
             return task(who, (operator,), directory, parallelism=parallelism, settings=settings, **edges)  # type: ignore[arg-type]
 
-        self.tasks = [
-            [
-                make(self.sources[i], source(numbers), 2, outputs=(hashed,)),
-                make(self.middles[i], pass_on, 2, inputs=(from_sources,), outputs=(to_end,)),
-            ]
-            for i in range(2)
-        ]
+        self.tasks: list[list[TaskDescriptor]] = [[], []]
+        for index, reached in enumerate(channels):
+            output = edge_output(kind, NUMBERS, *(middle_ends[i] for i in reached), keys=keys)
+            self.tasks[index].append(make(self.sources[index], source(numbers), 2, outputs=(output,)))
+        for index, place in enumerate(places):
+            into = edge_input(kind, NUMBERS, *(source_ends[i] for i in range(2) if index in channels[i]))
+            middle = make(self.middles[index], pass_on, consumers, inputs=(into,), outputs=(to_end,))
+            self.tasks[place].append(middle)
         self.tasks[0].append(make(self.end, ir.Collect("collect", "collect", NUMBERS), 1, inputs=(from_middles,)))
 
     def deploy(self) -> None:
@@ -149,6 +164,25 @@ def test_rows_barriers_and_the_end_cross_slots(slots: tuple[SlotProcess, SlotPro
             slot.wait_state(descriptor.attempt, TaskState.FINISHED)
 
 
+@pytest.mark.parametrize(
+    ("kind", "consumers", "copies"),
+    [(EdgeKind.RESCALE, 4, 1), (EdgeKind.RESCALE, 1, 1), (EdgeKind.BROADCAST, 3, 3)],
+)
+def test_rescale_and_broadcast_carry_rows_barriers_and_the_end(
+    tmp_path: Path, kind: EdgeKind, consumers: int, copies: int
+) -> None:
+    with SlotProcess("tm1/0/1") as a, SlotProcess("tm2/0/1") as b:
+        pair = Pair(a, b, str(tmp_path), table(6_000, rate=20_000), kind, consumers)
+        pair.deploy()
+        pair.start()
+        pair.trigger(1)
+        pair.wait_acknowledged(1)
+        assert sorted(pair.read_all()) == sorted(list(range(1, 6_001)) * copies)
+        for slot, tasks in zip(pair.slots, pair.tasks, strict=True):
+            for descriptor in tasks:
+                slot.wait(InputsEnded, lambda m, who=descriptor.attempt: m.attempt == who)  # type: ignore[misc]
+
+
 def test_an_unread_result_holds_the_sources_back(tmp_path: Path) -> None:
     with SlotProcess("tm1/0/1") as a, SlotProcess("tm2/0/1", "--network-bytes", "1000") as b:
         pair = Pair(a, b, str(tmp_path), table(100_000_000, rate=100_000_000))
@@ -179,7 +213,7 @@ def test_a_killed_slot_fails_the_tasks_it_was_connected_to(
     a.wait_state(pair.end, TaskState.RUNNING)
     b.kill()
 
-    for who in (pair.sources[0], pair.middles[0], pair.end):
+    for who in (pair.sources[0], pair.middles[1], pair.end):
         message = a.wait_state(who, TaskState.FAILED)
         assert message.failure is not None
         assert (message.failure.domain, message.failure.retry) == ("external", True)
