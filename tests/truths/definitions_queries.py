@@ -1,0 +1,177 @@
+"""Whole queries over two small tables: windows, grouping sets, aggregates of aggregates, DISTINCT, UNION ALL.
+
+All rows are on time, so that an answer does not depend on when watermarks travel. `bids` is append-only; `people` is a
+changelog in Debezium's form.
+"""
+
+from __future__ import annotations
+
+import re
+
+BIDS_COLUMNS = (
+    "item INT, bidder STRING, price INT, big DECIMAL(10, 2), ts TIMESTAMP(3), seen TIMESTAMP_LTZ(3), "
+    "WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"
+)
+PEOPLE_COLUMNS = "id INT, name STRING, city STRING, age INT, PRIMARY KEY (id) NOT ENFORCED"
+
+BIDS: list[tuple[object, ...]] = [
+    (5, "ann", 1, "7.00", "1969-12-31T23:59:58.750", "1969-12-31T23:59:58Z"),
+    (1, "ann", 10, "1.00", "2024-03-01T12:00:00", "2024-03-01T12:00:00Z"),
+    (2, "bob", 7, "2.50", "2024-03-01T12:00:01.500", "2024-03-01T12:00:01Z"),
+    (1, "cid", 12, "0.01", "2024-03-01T12:00:04", "2024-03-01T12:00:04Z"),
+    (1, "ann", 11, None, "2024-03-01T12:00:03", "2024-03-01T12:00:03Z"),
+    (3, None, None, "99999999.99", "2024-03-01T12:00:09.999", "2024-03-01T12:00:10Z"),
+    (2, "ann", 8, "99999999.99", "2024-03-01T12:00:10", "2024-03-01T12:00:11Z"),
+    (None, "bob", 12, "3.30", "2024-03-01T12:00:14", None),
+    (2, "cid", -9, "4.00", "2024-03-01T12:00:31", "2024-03-01T12:00:31Z"),
+    (3, "ann", 100, "4.00", "2024-03-01T11:59:59.999", "2024-03-01T11:59:59Z"),
+    (3, None, 101, "5.55", "2024-03-01T12:00:06", "2024-03-01T12:00:06Z"),
+    (1, "dee", 13, "-1.00", "2024-03-01T12:00:12", "2024-03-01T12:00:12Z"),
+    (None, "eve", 0, "0.00", "2024-03-01T12:01:01", "2024-03-01T12:01:01Z"),
+]
+PEOPLE: list[tuple[str, tuple[object, ...] | None, tuple[object, ...] | None]] = [
+    ("c", None, (1, "ann", "Rome", 31)),
+    ("c", None, (2, "bob", "Rome", 45)),
+    ("c", None, (3, "cid", "Oslo", 28)),
+    ("u", (2, "bob", "Rome", 45), (2, "bob", "Oslo", 46)),
+    ("d", (3, "cid", "Oslo", 28), None),
+    ("c", None, (4, "dee", None, None)),
+    ("c", None, (5, "eve", "Oslo", 46)),
+    ("u", (1, "ann", "Rome", 31), (1, "ann", "Rome", 32)),
+    ("c", None, (6, "fay", "Bern", 19)),
+    ("d", (6, "fay", "Bern", 19), None),
+]
+"""Operation, the row before and the row after."""
+
+_WINDOWS = {
+    "tumble": "TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+    "shifted_tumble": "TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '-3' SECOND)",
+    "hop": "HOP(TABLE bids, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)",
+    "shifted_hop": "HOP(TABLE bids, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND, INTERVAL '2' SECOND)",
+    "cumulate": "CUMULATE(TABLE bids, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)",
+    "shifted_cumulate": (
+        "CUMULATE(TABLE bids, DESCRIPTOR(ts), INTERVAL '20' SECOND, INTERVAL '1' MINUTE, INTERVAL '10' SECOND)"
+    ),
+}
+"""Calls, written `@name` in the queries."""
+
+_OF_EACH_WINDOW = """
+SELECT window_start, window_end, window_time, item, @calls FROM @window
+GROUP BY window_start, window_end, window_time, item
+
+SELECT window_start, window_end, COUNT(*) AS n FROM @window GROUP BY window_start, window_end
+
+SELECT item, ts, window_start, window_end, window_time FROM @window WHERE price > 10
+
+SELECT window_start, window_end, MAX(s) AS best, COUNT(*) AS n
+FROM (
+  SELECT window_start, window_end, item, COUNT(*) AS n, SUM(price) AS s FROM @window
+  GROUP BY window_start, window_end, item
+)
+WHERE n > 1 GROUP BY window_start, window_end
+
+SELECT window_start, window_end, item, bidder, COUNT(*) AS n, GROUPING_ID(item, bidder) AS g FROM @window
+GROUP BY window_start, window_end, ROLLUP (item, bidder)
+
+WITH small AS (
+  SELECT window_time AS wt, item, SUM(price) AS s FROM @window GROUP BY window_start, window_end, window_time, item
+)
+SELECT window_start, window_end, SUM(s) AS s, COUNT(*) AS n
+FROM TUMBLE(TABLE small, DESCRIPTOR(wt), INTERVAL '30' SECOND) GROUP BY window_start, window_end
+"""
+
+_SINGLE = """
+SELECT window_end, COUNT(*) AS n FROM @hop GROUP BY window_end
+
+SELECT window_start, COUNT(DISTINCT window_end) AS n FROM @cumulate GROUP BY window_start
+
+SELECT DISTINCT window_start, window_end, item FROM @hop
+
+SELECT window_start, window_end, MAX(window_start) AS m FROM @hop
+WHERE window_start >= TIMESTAMP '2024-03-01 12:00:00' GROUP BY window_start, window_end
+
+SELECT window_start, window_end, item, COUNT(*) AS n FROM @tumble
+GROUP BY GROUPING SETS ((window_start, window_end, item), (window_start, window_end))
+
+WITH w AS (
+  SELECT window_start, window_end, price FROM @hop
+  UNION ALL
+  SELECT window_start, window_end, -price FROM @hop WHERE item = 1
+)
+SELECT window_start, window_end, SUM(price) AS s, COUNT(*) AS n FROM w GROUP BY window_start, window_end
+
+SELECT window_start, window_end, COUNT(*) FILTER (WHERE price > 10) AS big, COUNT(*) AS n FROM @hop
+GROUP BY window_start, window_end HAVING COUNT(*) > 1
+
+SELECT window_start, window_end, FIRST_VALUE(bidder) AS f, LAST_VALUE(bidder) AS l, LISTAGG(bidder) AS t FROM @tumble
+GROUP BY window_start, window_end
+
+SELECT item, @calls FROM bids GROUP BY item
+
+SELECT @calls FROM bids
+
+SELECT item, MIN(bidder) AS lo, MAX(bidder) AS hi, SUM(big) AS s, AVG(big) AS a FROM bids GROUP BY item
+
+SELECT item, FIRST_VALUE(bidder) AS f, LAST_VALUE(price) AS l, LISTAGG(bidder, '; ') AS t, LISTAGG(DISTINCT bidder) AS u
+FROM bids GROUP BY item
+
+SELECT item, STDDEV_POP(price) AS p, VAR_SAMP(price) AS v, STDDEV_SAMP(big) AS b FROM bids GROUP BY item
+
+SELECT item, COUNT(*) AS n FROM bids GROUP BY item HAVING COUNT(*) > 1 AND SUM(price) > 20
+
+SELECT item + 1 AS i, UPPER(bidder) AS b, COUNT(*) * 2 AS n FROM bids GROUP BY item + 1, UPPER(bidder)
+
+SELECT item, bidder, COUNT(*) AS n, SUM(price) AS s, GROUPING(item) AS g FROM bids GROUP BY CUBE (item, bidder)
+
+SELECT item, bidder, SUM(item) AS s, GROUPING_ID(bidder, item) AS g FROM bids
+GROUP BY GROUPING SETS ((item), (bidder), ())
+
+SELECT item, GROUP_ID() AS g, COUNT(*) AS n FROM bids GROUP BY GROUPING SETS ((item), (item), ())
+
+SELECT COUNT(*) AS n, MAX(price) AS m FROM bids GROUP BY GROUPING SETS ((item), ROLLUP (bidder))
+
+SELECT item, COUNT(*) AS n FROM bids GROUP BY CUBE (item) HAVING GROUPING(item) = 1 OR COUNT(*) > 2
+
+SELECT DISTINCT item FROM bids
+
+SELECT DISTINCT item, bidder FROM bids WHERE price > 0
+
+SELECT DISTINCT COUNT(*) AS n FROM bids GROUP BY item
+
+SELECT n, COUNT(*) AS m FROM (SELECT item, COUNT(*) AS n FROM bids GROUP BY item) GROUP BY n
+
+SELECT COUNT(*) AS n, SUM(s) AS s, MIN(s) AS lo, MAX(s) AS hi, AVG(s) AS a
+FROM (SELECT bidder, SUM(price) AS s FROM bids GROUP BY bidder)
+
+SELECT item, COUNT(*) AS n FROM bids GROUP BY item UNION ALL SELECT price, COUNT(*) FROM bids GROUP BY price
+
+SELECT city, COUNT(*) AS n, SUM(age) AS s, MIN(age) AS lo, MAX(age) AS hi, AVG(age) AS a FROM people GROUP BY city
+
+SELECT COUNT(*) AS n, COUNT(DISTINCT city) AS c, SUM(DISTINCT age) AS d, STDDEV_POP(age) AS p FROM people
+
+SELECT city, LISTAGG(name) AS l FROM people GROUP BY city
+
+SELECT age, COUNT(*) FILTER (WHERE city = 'Oslo') AS oslo FROM people GROUP BY age
+
+SELECT city, name, COUNT(*) AS n FROM people GROUP BY ROLLUP (city, name)
+
+SELECT DISTINCT city FROM people
+
+SELECT city, age + 1 AS older FROM people WHERE age > 30
+
+SELECT n, COUNT(*) AS m FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) GROUP BY n
+"""
+
+_CALLS = "COUNT(*) AS n, SUM(price) AS s, AVG(price) AS a, MAX(big) AS m, COUNT(DISTINCT bidder) AS d"
+
+
+def _expanded(query: str) -> str:
+    calls = {**_WINDOWS, "calls": _CALLS}
+    return re.sub(r"@(\w+)", lambda found: calls[found[1]], query.strip())
+
+
+QUERIES = [
+    _expanded(query.replace("@window", f"@{name}"))
+    for name in _WINDOWS
+    for query in _OF_EACH_WINDOW.strip().split("\n\n")
+] + [_expanded(query) for query in _SINGLE.strip().split("\n\n")]
