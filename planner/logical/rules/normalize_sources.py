@@ -17,6 +17,7 @@ from planner.ir.operators import ChangelogMode
 from planner.logical.expressions import is_deterministic
 from planner.logical.nodes import Calc, ChangelogNormalize, Plan, Scan
 from planner.logical.rewrite import bottom_up
+from planner.logical.rules.prune_columns import watermark_columns
 from planner.streaming.derive import primary_key_positions
 
 
@@ -35,10 +36,13 @@ def normalize_sources(plan: Plan, has_duplicate_events: bool) -> Plan:
 
 def _normalized(scan: Scan) -> Plan:
     entry = scan.entry
+    stays = watermark_columns(entry)
     moved = {
         i
         for i in scan.kept
-        if isinstance(column := entry.columns[i], ComputedColumn) and not is_deterministic(column.expression)
+        if i not in stays
+        and isinstance(column := entry.columns[i], ComputedColumn)
+        and not is_deterministic(column.expression)
     }
     if not moved:
         return _over(scan)

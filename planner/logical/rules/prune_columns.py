@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from planner.catalog import ComputedColumn, PhysicalColumn
+from planner.catalog import ComputedColumn, PhysicalColumn, TableEntry
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.operators import AggregateCall, AggregateFunction, ChangelogMode
@@ -113,11 +113,8 @@ def _positions(kept: list[int]) -> _Mapping:
 
 
 def _prune_scan(scan: Scan, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:
-    needed = set(required) | shared.get(scan_key(scan), frozenset())
-    watermark = scan.entry.watermark
-    if watermark is not None:
-        needed |= input_indexes(watermark.expression)
-        needed.add([c.name for c in scan.entry.columns].index(watermark.column))
+    needed = {scan.kept[i] for i in required} | shared.get(scan_key(scan), frozenset())
+    needed |= watermark_columns(scan.entry)
     key = scan.entry.primary_key
     if key is not None and scan.capabilities.source_changelog is not ChangelogMode.INSERT_ONLY:
         # Changes of one row are kept together, and in order, by it.
@@ -125,16 +122,25 @@ def _prune_scan(scan: Scan, required: frozenset[int], shared: dict[str, frozense
     if not needed:
         needed.add(_cheapest_column(scan))
     kept = sorted(needed)
-    columns = tuple(scan.columns[i] for i in kept)
-    return msgspec.structs.replace(scan, kept=tuple(kept), columns=columns), _positions(kept)
+    columns = dict(zip(scan.kept, scan.columns, strict=True))
+    pruned = msgspec.structs.replace(scan, kept=tuple(kept), columns=tuple(columns[i] for i in kept))
+    return pruned, {old: kept.index(index) for old, index in enumerate(scan.kept) if index in needed}
+
+
+def watermark_columns(entry: TableEntry) -> set[int]:
+    """The table's columns that its event time needs, read or not."""
+    if entry.watermark is None:
+        return set()
+    return {*input_indexes(entry.watermark.expression), [c.name for c in entry.columns].index(entry.watermark.column)}
 
 
 def _cheapest_column(scan: Scan) -> int:
     """Rows must be counted even if nothing of them is read; a number is decoded fastest."""
-    candidates = [i for i, c in enumerate(scan.entry.columns) if isinstance(c, PhysicalColumn)]
-    numbers = [i for i in candidates if scan.entry.columns[i].type.is_numeric]
-    others = [i for i, c in enumerate(scan.entry.columns) if not isinstance(c, ComputedColumn)]
-    return next(iter([*numbers, *candidates, *others, 0]))
+    columns = {i: scan.entry.columns[i] for i in scan.kept}
+    candidates = [i for i, c in columns.items() if isinstance(c, PhysicalColumn)]
+    numbers = [i for i in candidates if columns[i].type.is_numeric]
+    others = [i for i, c in columns.items() if not isinstance(c, ComputedColumn)]
+    return next(iter([*numbers, *candidates, *others, *scan.kept]))
 
 
 def _prune_values(values: Values, required: frozenset[int]) -> tuple[Plan, _Mapping]:

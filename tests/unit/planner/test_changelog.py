@@ -452,3 +452,20 @@ def test_a_changelog_source_keeps_its_key_read_or_not() -> None:
     assert isinstance(source, ir.Source)
     assert source.scan_columns.names == ("k", "v")
     assert source.changelog is ChangelogMode.RETRACT
+
+
+def test_columns_that_differ_each_time_are_computed_above_the_normalisation() -> None:
+    session = script()
+    session.run(
+        "CREATE TABLE marked (k INT, id AS CONCAT(UUID(), CAST(v AS STRING)), v INT, w AS v + 1, "
+        "PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 'm')"
+    )
+    graph = session.job("SELECT v, id, w FROM marked").job_graph
+    source, normalize, calc = itertools.islice(operators(graph), 3)
+    assert isinstance(source, ir.Source)
+    assert source.output.names == ("k", "v", "w")
+    assert isinstance(normalize, ir.ChangelogNormalize)
+    assert isinstance(calc, ir.Calc)
+    assert calc.output.names == ("v", "id", "w")
+    graph = session.job("SELECT v, w FROM marked").job_graph
+    assert kinds(graph) == ["Source", "ChangelogNormalize", "Collect"]
