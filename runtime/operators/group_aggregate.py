@@ -154,7 +154,9 @@ class GroupAggregateOperator:
         slots, _ = table.slots(keys, groups)
         counts = table.numbers(0)
         scan = Scan(slots, self._deltas(batch), counts, every=self._every)
+        # Before any column changes: an open snapshot keeps the rows as they were.
         table.touch(scan.group_slots)
+        counts[scan.group_slots] = scan.final_counts
         self._ignored += scan.ignored
         self._clamped += scan.clamped
         changes = Changes(batch.data, keys, groups, scan)

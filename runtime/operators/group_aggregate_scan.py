@@ -24,8 +24,8 @@ _ROUNDS_MAX = 64
 
 
 class Scan:
-    """`counts` is the live column of row counts by slot; it is brought up to date. `deltas` are changes of the row
-    count per row, in order of arrival (None = 1 each)."""
+    """`counts` is the column of row counts by slot, before the batch; it is not changed. `deltas` are changes of the
+    row count per row, in order of arrival (None = 1 each)."""
 
     def __init__(self, slots: Ints, deltas: Ints | None, counts: Ints, *, every: bool) -> None:
         self.every = every
@@ -55,7 +55,6 @@ class Scan:
         else:
             self._count(deltas[self.order])
         self.final_counts: Ints = self.running_counts[self.group_ends - 1]
-        counts[self.group_slots] = self.final_counts
         self.lengths: Ints = np.append(self.starts[1:], self.row_count) - self.starts
         self.has_restarts = len(self.starts) > self.group_count
 
