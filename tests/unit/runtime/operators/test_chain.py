@@ -105,6 +105,63 @@ def test_a_yield_point_comes_after_each_piece() -> None:
     assert len(out) == 1
 
 
+class Timed(Scripted):
+    """With a timer every 10 ms, and a row held back by each batch."""
+
+    def __init__(self, name: str, story: list[str]) -> None:
+        super().__init__(name, story)
+        self._timer_ms: int | None = 10
+        self._held: list[Batch] = []
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        self._held.append(batch)
+        return iter(())
+
+    def flush(self) -> Iterator[Batch]:
+        held, self._held = self._held, []
+        yield from held
+
+    def timer_ms(self) -> int | None:
+        return self._timer_ms
+
+    def on_timer(self, now_ms: int) -> Iterator[Batch]:
+        self._timer_ms = now_ms + 10
+        yield batch_of(ints(now_ms))
+
+
+def test_timers_fire_when_due_and_their_rows_go_on() -> None:
+    story: list[str] = []
+    out: list[Batch] = []
+    plain = OperatorChain([Scripted("a", story)], out.append, lambda: None)
+    assert plain.timer_ms() is None
+    node = calc(None, N)
+    links: list[Operator] = [CheckedOperator(Timed("a", story), node), Scripted("b", story), Timed("c", story)]
+    chain = OperatorChain(links, out.append, lambda: None)
+    assert chain.timer_ms() == 10
+    chain.on_timers(12)
+    assert values_of(out) == [12]
+    assert story == ["b row 12.0", "b row 12.1"]
+    assert chain.timer_ms() == 22
+    chain.flush()
+    assert values_of(out) == [12, 12, 12]
+
+
+def test_what_is_held_back_goes_before_time_moves() -> None:
+    story: list[str] = []
+    out: list[Batch] = []
+    chain = OperatorChain([Timed("a", story), Scripted("b", story), Timed("c", story)], out.append, lambda: None)
+    chain.process(batch_of(ints(7)))
+    assert story == []
+    chain.advance(9)
+    assert story == ["b row 7.0", "b row 7.1", "a time 9", "b row 9.0", "b row 9.1", "b time 9", "c time 9"]
+    assert values_of(out) == [7, 7, 9, 9, 9, 9]
+    story.clear()
+    chain.process(batch_of(ints(8)))
+    chain.end(drain=False)
+    assert story == ["b row 8.0", "b row 8.1", "a end", "b end", "c end"]
+    assert values_of(out)[6:] == [8, 8]
+
+
 def run_calcs(nodes: tuple[ir.Operator, ...], *numbers: int | None) -> list[object]:
     surroundings = Surroundings()
     out: list[Batch] = []
@@ -220,6 +277,8 @@ EXAMPLES: tuple[ir.Operator, ...] = (
     ir.Source("u", "source", TABLE, NUMBERS, (), (N,), NUMBERS),
     ir.Values("u", "values", (), NUMBERS),
     calc(None, N),
+    ir.AssignWindows("u", "assign", WINDOW, TIMED),
+    ir.Expand("u", "expand", ((N,),), NUMBERS),
     ir.LocalWindowAggregate("u", "local", (0,), (), WINDOW, TIMED),
     ir.GlobalWindowAggregate("u", "global", False, (0,), (t.INT,), (), WINDOW, (), NUMBERS),
     ir.Limit("u", "limit", 1, 0, NUMBERS),

@@ -17,6 +17,7 @@ from planner.ir import types as t
 from planner.ir.operators import (
     AggregateCall,
     AggregateFunction,
+    AlignedWindow,
     AttachedWindow,
     CumulateWindow,
     HopWindow,
@@ -92,7 +93,8 @@ def reference_value(aggregate: AggregateCall, rows: list[tuple[Any, ...]]) -> An
         return len(rows)
     values = [row[aggregate.argument] for row in rows if row[aggregate.argument] is not None]
     if aggregate.distinct:
-        values = list({repr(value): value for value in reversed(values)}.values())[::-1]
+        first = {repr(value): i for i, value in reversed(list(enumerate(values)))}
+        values = [values[i] for i in sorted(first.values())]
     if aggregate.function is F.COUNT:
         return len(values)
     if not values:
@@ -201,24 +203,27 @@ STEPS = st.lists(
 )
 
 
-def windows() -> st.SearchStrategy[Window]:
-    aligned = st.sampled_from([0, 3, -5]).flatmap(
-        lambda offset_ms: st.sampled_from(
-            [
-                TumbleWindow(2, ROWTIME, SIZE_MS, offset_ms),
-                HopWindow(2, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms),
-                HopWindow(2, ROWTIME, SIZE_MS, SIZE_MS, offset_ms),
-                CumulateWindow(2, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms),
-            ]
-        )
-    )
-    attached = st.sampled_from(
-        [HopWindow(None, ROWTIME, SIZE_MS, SLIDE_MS, 1), CumulateWindow(None, ROWTIME, SIZE_MS, SLIDE_MS, 1)]
-    )
-    return aligned | attached.map(lambda window: AttachedWindow(END, window))
+def aligned_window(kind: str, time_index: int | None, offset_ms: int) -> AlignedWindow:
+    match kind:
+        case "tumble":
+            return TumbleWindow(time_index, ROWTIME, SIZE_MS, offset_ms)
+        case "hop":
+            return HopWindow(time_index, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms)
+        case "hop of its size":
+            return HopWindow(time_index, ROWTIME, SIZE_MS, SIZE_MS, offset_ms)
+        case _:
+            return CumulateWindow(time_index, ROWTIME, SIZE_MS, SLIDE_MS, offset_ms)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    if draw(st.integers(0, 4)):
+        kind = draw(st.sampled_from(["tumble", "hop", "hop of its size", "cumulate"]))
+        return aligned_window(kind, 2, draw(st.sampled_from([0, 3, -5])))
+    return AttachedWindow(END, aligned_window(draw(st.sampled_from(["hop", "cumulate"])), None, 1))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=STEPS,
     keys=st.sampled_from([(0,), (0, 1), (1,), (4,), ()]),
