@@ -271,6 +271,11 @@ def checked_sink_options(
             option="sink.write-ahead.hard-limit",
         )
     value, key, key_prefix = formats
+    for form in (value, key):
+        if form is not None:
+            # Now, not when the job starts: a format that cannot hold the columns, or cannot write with its options.
+            fields = tuple(table.columns[index] for index in form.columns)
+            registry.format(form.name).encoder(fields, form.options, "UTC")
     return SinkOptions(
         identifier=table.identifier,
         topic=topics[0],
