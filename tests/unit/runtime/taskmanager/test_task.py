@@ -58,6 +58,7 @@ class Cluster:
         self.messages: list[object] = []
         self._changed = threading.Condition()
         self.tasks: dict[AttemptId, Task] = {}
+        self.wall_ms = 1_700_000_000_000
 
     def send(self, message: object) -> None:
         with self._changed:
@@ -79,7 +80,9 @@ class Cluster:
         return self.wait(CheckpointAcknowledged, lambda m: m.attempt == who and m.checkpoint_id == checkpoint_id)
 
     def deploy(self, *descriptors: TaskDescriptor) -> None:
-        services = TaskServices(self.send, lambda _: None, lambda _: None, 0, 1_000_000, True)
+        services = TaskServices(
+            self.send, lambda _: None, lambda _: None, 0, 1_000_000, True, wall_clock_ms=lambda: self.wall_ms
+        )
         for descriptor in descriptors:
             self.tasks[descriptor.attempt] = Task(descriptor, services)
         for descriptor in descriptors:
@@ -379,3 +382,63 @@ def test_a_task_is_cancelled_before_it_has_started(cluster: Cluster) -> None:
     cluster.deploy(task(ONE, (source(), sink()), cluster.directory))
     cluster.tasks[ONE].cancel()
     cluster.wait_state(ONE, TaskState.CANCELED)
+
+
+PROCTIME = t.timestamp_ltz(3).with_time_attribute(t.TimeAttribute.PROCTIME)
+COUNTED = ir.Schema((ir.Column("n", t.BIGINT),))
+
+
+def count_per_second() -> ir.GlobalWindowAggregate:
+    """The number of rows of each second of processing time."""
+    call = ir.AggregateCall(ir.AggregateFunction.COUNT_STAR, None, None, t.BIGINT)
+    window = ir.TumbleWindow(None, PROCTIME, 1000)
+    return ir.GlobalWindowAggregate("window", "window", False, (), (), (call,), window, (), COUNTED)
+
+
+def counts_sink() -> ir.Sink:
+    return ir.Sink("sink", "sink", ir.TableRef("out", "out", {}, COUNTED), COUNTED)
+
+
+def test_a_timer_wakes_a_task_that_reads(cluster: Cluster) -> None:
+    cluster.deploy(task(ONE, (source(), count_per_second(), counts_sink()), cluster.directory))
+    reader, out = cluster.by_table["in"].made, cluster.by_table["out"]
+    reader.give(rows(1, 2))
+    cluster.assign(ONE, split("a"))
+    cluster.start()
+    until(lambda: not reader.polls)
+    assert written(out) == []
+    cluster.wall_ms += 1000
+    until(lambda: written(out) == [2])
+    # What is open at the end of input is not fired.
+    reader.give(rows(3, done=True))
+    cluster.wait(InputsEnded)
+    assert written(out) == [2]
+
+
+def test_a_timer_wakes_a_task_that_waits_and_fires_after_a_restore(cluster: Cluster) -> None:
+    left, end = attempt(1), attempt(2)
+    out_edge = edge_output(EdgeKind.SINGLE, NUMBERS, (end, HERE))
+    into = edge_input(EdgeKind.SINGLE, NUMBERS, (left, HERE))
+    cluster.deploy(
+        task(left, (source(),), cluster.directory, outputs=(out_edge,)),
+        task(end, (count_per_second(), counts_sink()), cluster.directory, inputs=(into,)),
+    )
+    reader, out = cluster.by_table["in"].made, cluster.by_table["out"]
+    reader.give(rows(1, 2, 3))
+    cluster.assign(left, split("a"))
+    cluster.start()
+    until(lambda: cluster.tasks[end].metrics().records_in == 3)
+    cluster.trigger(1, left)
+    window = next(o for o in cluster.wait_acknowledged(end, 1).snapshot.operators if o.uid == "window")
+    cluster.wall_ms += 1000
+    until(lambda: written(out) == [3])
+    cluster.tell(EndSources(SLOT, JOB, 1), left)
+    again = attempt(3)
+    restore = (OperatorRestore("window", segments=window.segments, clocks=window.clocks),)
+    cluster.by_table["out"] = HandConnector()
+    cluster.deploy(
+        task(again, (source("other"), count_per_second(), counts_sink()), cluster.directory, restore=restore)
+    )
+    cluster.assign(again, split("b"))
+    cluster.tell(StartTasks(SLOT, JOB, 1), again)
+    until(lambda: written(cluster.by_table["out"]) == [3])
