@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from planner.ir import operators as ir
@@ -23,9 +25,13 @@ class OperatorRecord(msgspec.Struct, frozen=True):
 
 def operator_record(operator: ir.Operator) -> OperatorRecord:
     table = operator.table if isinstance(operator, ir.Source | ir.Sink) else None
-    options = table.options if table is not None else {}
-    location = {key: options[key] for key in LOCATION_OPTIONS if key in options}
+    location = location_options(table.options) if table is not None else {}
     return OperatorRecord(operator.uid, operator.name, _layout(operator), location)
+
+
+def location_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's options that say where it is."""
+    return {key: options[key] for key in LOCATION_OPTIONS if key in options}
 
 
 def _layout(operator: ir.Operator) -> str:

@@ -15,6 +15,7 @@ from planner.ir.operators import Sink, Source, TableRef
 from planner.ir.types import Field
 from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.adoption import adopt
+from runtime.checkpoint.identity import location_options
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
 from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
@@ -111,7 +112,7 @@ def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySett
         is_committed=savepoint.is_committed,
     )
     if not recovery.allow_rewind:
-        _check_newest(records, manifest)
+        _check_newest(records, manifest, graph)
     sinks = {sink.uid: sink for sink in adoption.manifest.sinks}
     for sink in sinks.values():
         owner = records.live_owner(sink.namespace)
@@ -132,24 +133,30 @@ def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySett
     )
 
 
-def _check_newest(records: JobRecords, manifest: CheckpointManifest) -> None:
-    """Neither the job that took the savepoint nor one that went on from it into the same sinks has completed more, as
-    far as this JobManager remembers. (The sinks' own markers are looked at when they have started.)"""
-    namespaces = {sink.namespace for sink in manifest.sinks}
+def _check_newest(records: JobRecords, manifest: CheckpointManifest, graph: JobGraph) -> None:
+    """Neither the job that took the savepoint nor one that went on from it has completed more and written it where the
+    new one writes, as far as this JobManager remembers. (Markers of sinks are looked at when they have started.)"""
     successors = [
         record.job_id
         for record in records.all()
         if record.origin is not None
         and (record.origin.job_id, record.origin.checkpoint_id) == (manifest.job_id, manifest.checkpoint_id)
-        and namespaces & set(record.namespaces.values())
     ]
     for job_id in (manifest.job_id, *successors):
         pointer = records.pointer(job_id)
-        if pointer is not None and pointer.checkpoint_id > manifest.checkpoint_id:
+        if pointer is None or pointer.checkpoint_id <= manifest.checkpoint_id:
+            continue
+        if _targets(graph) & _targets(records.graph(job_id)):
             raise _rewind(
                 f"job {job_id} went on from there and completed checkpoint {pointer.checkpoint_id}, the savepoint is "
                 f"checkpoint {manifest.checkpoint_id}"
             )
+
+
+def _targets(graph: JobGraph) -> set[tuple[str, str]]:
+    """Tables written, and where they are."""
+    tables = (sink.table for sink, _ in sinks_of(graph))
+    return {(table.identifier, repr(sorted(location_options(table.options).items()))) for table in tables}
 
 
 def refuse_rewind(record: JobRecord, highest_marker: int, restored_id: int) -> None:

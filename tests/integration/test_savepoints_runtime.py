@@ -84,6 +84,8 @@ def test_a_stopped_job_goes_on_where_it_was_from_a_moved_savepoint_at_another_pa
             assert status.checkpoints.latest_completed_id > first
             location = await stopped(cluster, job_id, tmp_path / "savepoints")
             assert savepoints.read(location).manifest.checkpoint_id > first
+            with pytest.raises(SubmissionRefusedError, match="went on from there and completed checkpoint"):
+                await cluster.job_manager.submit(numbers(1, {RECOVERY_PATH: str(moved)}))
             assert sorted(path.name for path in Path(moved).rglob("*")) == before
 
     run(story())
