@@ -264,6 +264,57 @@ CASES = (
         ),
         rows=((day("08:00:00"), day("08:00:10"), 2, 3), (day("08:00:10"), day("08:00:20"), 1, 1)),
     ),
+    Case(
+        name="a-late-row-counts-in-steps-to-come",
+        why="a row behind a published step of CUMULATE is missing there and present in every later step",
+        inputs={
+            "events.jsonl": (
+                row(1, "08:00:02", 1),
+                row(2, "08:00:11", 10),
+                row(3, "08:00:07", 100),
+                row(4, "08:00:21", 1000),
+            )
+        },
+        sql=(
+            events(),
+            """
+            SELECT window_start, window_end, COUNT(*) AS n, SUM(amount) AS total
+            FROM TABLE(CUMULATE(TABLE events, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '20' SECOND))
+            GROUP BY window_start, window_end
+            """,
+        ),
+        rows=(
+            (day("08:00:00"), day("08:00:05"), 1, 1),
+            (day("08:00:00"), day("08:00:10"), 1, 1),
+            (day("08:00:00"), day("08:00:15"), 3, 111),
+            (day("08:00:00"), day("08:00:20"), 3, 111),
+            *((day("08:00:20"), day(f"08:00:{second}"), 1, 1000) for second in (25, 30, 35, 40)),
+        ),
+        on_event=True,
+    ),
+    Case(
+        name="hops-overlap-and-start-before-the-epoch",
+        why="a row is in size / slide windows, counted from the epoch also before it",
+        inputs={
+            "events.jsonl": (
+                '{"id": 1, "kind": "a", "ts": "1969-12-31 23:59:57", "amount": 1}',
+                '{"id": 2, "kind": "a", "ts": "1970-01-01 00:00:01", "amount": 10}',
+            )
+        },
+        sql=(
+            events(),
+            """
+            SELECT window_end, COUNT(DISTINCT amount) AS n, SUM(amount) AS total
+            FROM TABLE(HOP(TABLE events, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND))
+            GROUP BY window_start, window_end
+            """,
+        ),
+        rows=(
+            ("1970-01-01 00:00:00", 1, 1),
+            ("1970-01-01 00:00:05", 2, 11),
+            ("1970-01-01 00:00:10", 1, 10),
+        ),
+    ),
 )
 
 
