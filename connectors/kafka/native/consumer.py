@@ -36,6 +36,9 @@ Int64Array = npt.NDArray[np.int64]
 
 _POINTER_BYTES = 8
 _INVALID_OFFSET = -1001
+_COLLECT_BELOW = 2_048
+_COLLECT_MS = 10
+"""Fewer messages than that wait so long for others: what follows costs as much for one as for hundreds."""
 
 
 class Batch:
@@ -104,7 +107,8 @@ class NativeConsumer:
         self._queue = library.queue_get_consumer(self._client)
 
     def consume(self, count_max: int, timeout_ms: int) -> Batch | None:
-        """Messages that are there, up to `count_max`; waits up to the time-out when there is none."""
+        """Messages that are there, up to `count_max`; waits up to the time-out when there is none, and a moment when
+        there are few."""
         library = self._library
         block = library.malloc(_POINTER_BYTES * (count_max + 1))
         if not block:
@@ -114,8 +118,9 @@ class NativeConsumer:
         if count == 0 and timeout_ms > 0:
             # With a time-out the call would wait for all `count_max`.
             count = library.consume_batch_queue(self._queue, timeout_ms, first, 1)
-            if count == 1 and count_max > 1:
-                count += max(0, library.consume_batch_queue(self._queue, 0, first + _POINTER_BYTES, count_max - 1))
+        if 0 < count < min(count_max, _COLLECT_BELOW) and timeout_ms > 0:
+            behind = first + _POINTER_BYTES * count
+            count += max(0, library.consume_batch_queue(self._queue, _COLLECT_MS, behind, count_max - count))
         self._serve_events()
         if count <= 0:
             library.free(block)
