@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from sqlglot import exp
 
 from planner.analysis import type_rules
@@ -23,6 +24,7 @@ from planner.logical.expressions import identity
 from planner.logical.nodes import (
     Calc,
     Column,
+    GroupAggregate,
     Limit,
     Plan,
     Scan,
@@ -34,6 +36,7 @@ from planner.logical.nodes import (
     inputs_of,
 )
 from planner.logical.windows import window_table_function
+from planner.settings import parse_duration_ms
 from planner.sql import nodes
 from planner.sql.nodes import span_of
 from planner.sql.parser import parse_script
@@ -182,7 +185,33 @@ class PlanBuilder:
 
     def _select(self, node: nodes.SelectQuery) -> Plan:
         plan = self._select_all(node)
-        return distinct(plan, span_of(node)) if node.args.get("distinct") else plan
+        if node.args.get("distinct"):
+            plan = distinct(plan, span_of(node))
+        hint: tuple[OptionItem, ...] = node.args.get("state_ttl") or ()
+        return self._with_state_ttl(plan, node, hint) if hint else plan
+
+    def _with_state_ttl(self, plan: Plan, node: nodes.SelectQuery, hint: tuple[OptionItem, ...]) -> Plan:
+        """The plan with the hint's time to live in the aggregates of this SELECT, whose one input it names."""
+        from_ = node.args.get("from_")
+        name = _relation_name(from_) if from_ is not None else ""
+        ttl_ms = 0
+        for item in hint:
+            if item.key != name:
+                message = f"STATE_TTL names `{item.key}`, which is not in FROM"
+                raise SqlError(SqlState.UNDEFINED_TABLE, message, span=item.span, hint=did_you_mean(item.key, [name]))
+            try:
+                ttl_ms = parse_duration_ms("STATE_TTL", item.value)
+            except SqlError as e:
+                e.span = item.span
+                raise
+        items: list[nodes.SelectItem] = node.args["expressions"]
+        is_grouped = bool(node.args.get("group")) or node.args.get("having") is not None
+        is_grouped = is_grouped or any(contains_aggregate(item.this) for item in items)
+        kept = with_state_ttl(plan, ttl_ms, int(is_grouped) + int(bool(node.args.get("distinct"))))
+        if kept is plan:
+            message = "STATE_TTL in a SELECT without an aggregation that keeps state for ever"
+            raise not_supported(message, hint[0].span, "It belongs into the SELECT with GROUP BY or DISTINCT.")
+        return kept
 
     def _select_all(self, node: nodes.SelectQuery) -> Plan:
         from_ = node.args.get("from_")
@@ -384,6 +413,27 @@ def _one_row() -> Plan:
     """What a query without FROM aggregates."""
     zero = Literal(0, t.INT.with_nullable(False))
     return Values(((zero,),), (Column("ZERO", zero.type),))
+
+
+def with_state_ttl(plan: Plan, ttl_ms: int, aggregate_count: int) -> Plan:
+    """The plan with a time to live in its uppermost unbounded aggregates, at most `aggregate_count` of them."""
+    match plan:
+        case Calc() if aggregate_count:
+            below = with_state_ttl(plan.input, ttl_ms, aggregate_count)
+            return plan if below is plan.input else msgspec.structs.replace(plan, input=below)
+        case GroupAggregate() if aggregate_count:
+            below = with_state_ttl(plan.input, ttl_ms, aggregate_count - 1)
+            return msgspec.structs.replace(plan, input=below, state_ttl_ms=ttl_ms)
+        case _:
+            return plan
+
+
+def _relation_name(from_: exp.Expr) -> str:
+    """What a FROM item is called: its alias, or the last part of its name."""
+    alias = from_.args.get("alias")
+    if alias is not None:
+        return str(alias.args["name"].this)
+    return str(from_.this.args["expressions"][-1].this) if isinstance(from_, nodes.TableName) else ""
 
 
 def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:

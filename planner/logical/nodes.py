@@ -109,12 +109,13 @@ class WindowAggregate(msgspec.Struct, frozen=True):
 class GroupAggregate(msgspec.Struct, frozen=True):
     """Unbounded GROUP BY; output: keys, then aggregates. SELECT DISTINCT is one without aggregates; without keys there
     is one group. The pruning of columns may not drop its keys, nor make one without aggregates of one that has some
-    and no keys."""
+    and no keys. `state_ttl_ms`: from the hint STATE_TTL (0: for ever); None: as the session's setting says."""
 
     input: Plan
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
     columns: tuple[Column, ...]
+    state_ttl_ms: int | None = None
 
 
 class Expand(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from planner.logical.expressions import is_deterministic
 from planner.logical.nodes import (
     Calc,
     Expand,
+    GroupAggregate,
     Plan,
     ResultSink,
     Scan,
@@ -49,6 +50,8 @@ class _Sharing:
             text = canonical_node(own)
             if isinstance(own, Scan):
                 text += repr(sorted(own.options.items()))
+            elif isinstance(own, GroupAggregate):
+                text += repr(own.state_ttl_ms)
             own = self._known.setdefault((text, tuple(id(i) for i in inputs)), own)
         else:
             # Kept, so that no later node gets its id.

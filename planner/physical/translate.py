@@ -278,7 +278,7 @@ class Translator:
             emits_update_before=properties.changelog.has_update_before,
             emits_row_over_nothing=not keys and properties.is_bounded,
             mini_batch=self.settings.mini_batch,
-            state_ttl_ms=self.settings.state_ttl_ms,
+            state_ttl_ms=self.settings.state_ttl_ms if plan.state_ttl_ms is None else plan.state_ttl_ms,
             emits_at_end=self.settings.runtime_mode is RuntimeMode.BATCH,
         )
         return self._add_keyed(operator, plan, stream, keys, aggregate_layout(plan, is_retracting))

@@ -192,11 +192,12 @@ class SelectItem(exp.Expression):
 
 
 class SelectQuery(exp.Expression):
-    """One SELECT block."""
+    """One SELECT block. `state_ttl` is a tuple of OptionItem from a STATE_TTL hint."""
 
     arg_types: ClassVar[dict[str, bool]] = {
         "expressions": True,
         "distinct": False,
+        "state_ttl": False,
         "from_": False,
         "where": False,
         "group": False,

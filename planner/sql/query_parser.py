@@ -135,12 +135,13 @@ class QueryParser(CallParser):
         return self._node(exp.Tuple(expressions=items), start)
 
     def _select(self, start: Token) -> nodes.SelectQuery:
-        if self._curr.token_type is TokenType.HINT:
-            raise self._refuse(f"the hint {self._curr.text}")
+        state_ttl = self._state_ttl_hint()
         is_distinct = self._take_words("DISTINCT")
         if not is_distinct and self._is_word("ALL", "STREAM"):
             self._advance()
-        select = nodes.SelectQuery(expressions=self._list_of(self._select_item), distinct=is_distinct)
+        select = nodes.SelectQuery(
+            expressions=self._list_of(self._select_item), distinct=is_distinct, state_ttl=state_ttl
+        )
         if self._take_words("FROM"):
             select.set("from_", self._from())
         if self._take_words("WHERE"):
@@ -265,16 +266,32 @@ class QueryParser(CallParser):
         """`/*+ OPTIONS('key' = 'value', …) */` behind a table's name."""
         if self._curr.token_type is not TokenType.HINT:
             return ()
+        return self._hint_parser().options_hint()
+
+    def _state_ttl_hint(self) -> tuple[OptionItem, ...]:
+        """`/*+ STATE_TTL('table' = '1 d') */` behind SELECT."""
+        if self._curr.token_type is not TokenType.HINT:
+            return ()
+        return self._hint_parser().state_ttl_hint()
+
+    def _hint_parser(self) -> HintParser:
         token = self._curr
         self._advance()
         body_start = token.start + self.offset + len("/*+")
         body_end = token.end + 1 + self.offset - len("*/")
         text = StatementText(self.script[body_start:body_end], Span(body_start, body_end))
-        return HintParser(text, self.script).options_hint()
+        return HintParser(text, self.script)
 
 
 class HintParser(TokenCursor):
     """The inside of a hint comment."""
+
+    def state_ttl_hint(self) -> tuple[OptionItem, ...]:
+        if not self._take_words("STATE_TTL"):
+            raise self._refuse("any hint behind SELECT but STATE_TTL")
+        items = self._option_list()
+        self._expect_end()
+        return items
 
     def options_hint(self) -> tuple[OptionItem, ...]:
         if not self._take_words("OPTIONS"):

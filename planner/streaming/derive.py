@@ -96,16 +96,17 @@ class Derivation:
             case ChangelogNormalize():
                 return self._keyed_bound(is_bounded, StateBound.BY_KEYS)
             case GroupAggregate():
+                otherwise = StateBound.BY_KEYS if plan.keys else StateBound.BY_CONSTANT
                 if keeps_values(plan, inputs[0].changelog):
-                    return self._keyed_bound(is_bounded, StateBound.UNBOUNDED)
-                return self._keyed_bound(is_bounded, StateBound.BY_KEYS if plan.keys else StateBound.BY_CONSTANT)
+                    otherwise = StateBound.UNBOUNDED
+                return self._keyed_bound(is_bounded, otherwise, plan.state_ttl_ms)
             case _:
                 return StateBound.NONE
 
-    def _keyed_bound(self, is_bounded: bool, otherwise: StateBound) -> StateBound:
+    def _keyed_bound(self, is_bounded: bool, otherwise: StateBound, own_ttl_ms: int | None = None) -> StateBound:
         if otherwise is StateBound.BY_CONSTANT:
             return otherwise
-        if self._state_ttl_ms:
+        if self._state_ttl_ms if own_ttl_ms is None else own_ttl_ms:
             return StateBound.BY_TTL
         return StateBound.BY_INPUT if is_bounded else otherwise
 

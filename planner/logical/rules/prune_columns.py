@@ -192,7 +192,8 @@ def _prune_group_aggregate(
     """Keys stay; so does one aggregate where there are no keys: the one row must have a column."""
     if not node.keys and not node.aggregates:
         count = AggregateCall(AggregateFunction.COUNT_STAR, None, None, t.BIGINT.with_nullable(False))
-        node = GroupAggregate(node.input, (), (count,), (Column("COUNT(*)", count.type),))
+        columns = (Column("COUNT(*)", count.type),)
+        node = GroupAggregate(node.input, (), (count,), columns, node.state_ttl_ms)
     first_call = len(node.keys)
     calls = [i for i in range(len(node.aggregates)) if first_call + i in required]
     if not calls and not node.keys:
@@ -206,6 +207,7 @@ def _prune_group_aggregate(
         tuple(mapping[k] for k in node.keys),
         tuple(remapped_call(node.aggregates[i], mapping) for i in calls),
         tuple(node.columns[i] for i in kept),
+        node.state_ttl_ms,
     )
     return pruned, _positions(kept)
 

@@ -47,9 +47,9 @@ def _split(node: GroupAggregate, bucket_count: int) -> Plan:
     key_count = len(node.keys)
     keys = (*node.keys, len(below.columns))
     partial_columns = (*node.columns[:key_count], Column("$bucket", bucket.type), *node.columns[key_count:])
-    partial = GroupAggregate(bucketed, keys, node.aggregates, partial_columns)
+    partial = GroupAggregate(bucketed, keys, node.aggregates, partial_columns, node.state_ttl_ms)
     calls = tuple(_merging(call, key_count + 1 + i) for i, call in enumerate(node.aggregates))
-    return GroupAggregate(partial, tuple(range(key_count)), calls, node.columns)
+    return GroupAggregate(partial, tuple(range(key_count)), calls, node.columns, node.state_ttl_ms)
 
 
 def _merging(call: AggregateCall, index: int) -> AggregateCall:

@@ -48,3 +48,11 @@ SELECT k FROM src
 ====
 SET 'table.optimizer.non-deterministic-update.strategy' = 'TRY_RESOLVE';
 INSERT INTO shown SELECT UUID(), COUNT(*) FROM src GROUP BY k
+====
+SELECT /*+ STATE_TTL('other' = '1 d') */ k, COUNT(*) FROM src GROUP BY k
+====
+SELECT /*+ STATE_TTL('src' = 'long') */ k, COUNT(*) FROM src GROUP BY k
+====
+SELECT /*+ STATE_TTL('src' = '1 d') */ k FROM src
+====
+SELECT /*+ BROADCAST(src) */ k FROM src

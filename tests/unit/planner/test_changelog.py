@@ -469,3 +469,12 @@ def test_columns_that_differ_each_time_are_computed_above_the_normalisation() ->
     assert calc.output.names == ("v", "id", "w")
     graph = session.job("SELECT v, w FROM marked").job_graph
     assert kinds(graph) == ["Source", "ChangelogNormalize", "Collect"]
+
+
+def test_a_hint_gives_one_query_block_a_time_to_live_of_its_own() -> None:
+    graph = graph_of(
+        "SELECT k, MAX(c) FROM (SELECT /*+ STATE_TTL('src' = '2 min') */ k, v, COUNT(*) AS c FROM src GROUP BY k, v) "
+        "GROUP BY k",
+        {"table.exec.state.ttl": "1 h"},
+    )
+    assert [o.state_ttl_ms for o in group_aggregates(graph)] == [120_000, 3_600_000]
