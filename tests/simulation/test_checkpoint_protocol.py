@@ -1,5 +1,6 @@
 """Coordinator, manifests and recovery in one thread from one seed: a whole exactly-once job with crashes at any step,
-aborted checkpoints, changing parallelism and zombies that commit late. What the outside sees must be every number once.
+aborted checkpoints, changing parallelism, zombies that commit late, and users who stop the job with a savepoint (with
+or without drain) and start it again. What the outside sees must be every number once.
 
 Rows travel through queues between source and sink subtasks; messages between JobManager and tasks arrive after random
 delays, in order per task. Durable things (manifests, pointer, epochs, markers, output) survive a crash, nothing else.
@@ -53,6 +54,9 @@ class Durable:
         self.output: Counter[int] = Counter()
         self.owner_count = 0
         self.generation = 0
+        self.stopped_by: c.SavepointWanted | None = None
+        """The savepoint that is the pointer and has ended the job; the next generation is another job's first."""
+        self.stops = 0
 
     def commit(self, owner: int, epochs: list[Committable]) -> None:
         """One transaction: rows and marker together."""
@@ -67,6 +71,7 @@ class SourceTask:
         self.states = {s.split.id: s for s in restore.splits}
         self.ended = finished
         self.announced = False
+        self.stop_id = 0
         if not restore.splits and world.fresh:
             self.states = {
                 f"{n}": SplitState(Split(f"{n}", b""), b"0")
@@ -75,6 +80,8 @@ class SourceTask:
             }
 
     def step(self) -> None:
+        if self.stop_id:
+            return
         todo = [s for s in self.states.values() if int(s.position or b"0") < ROWS]
         if todo and not self.ended:
             state = self.world.rng.choice(todo)
@@ -88,15 +95,21 @@ class SourceTask:
                 self.world.channel(self.attempt, sink).append(("end", 0))
             self.world.tell(self.attempt, c.TaskInputsEnded(self.attempt))
 
-    def barrier(self, number: int) -> None:
+    def barrier(self, number: int, stop: bool = False) -> None:
+        if stop:
+            self.stop_id = number
         if not self.announced:
             for sink in range(self.world.parallelism[SINK]):
-                self.world.channel(self.attempt, sink).append(("barrier", number))
+                self.world.channel(self.attempt, sink).append(("barrier", -number if stop else number))
         operator = OperatorSnapshot("source", tuple(self.states.values()))
         self.world.acknowledge(self.attempt, number, operator, self.announced)
 
     def commit(self, number: int) -> None:
         pass
+
+    def aborted(self, number: int) -> None:
+        if self.stop_id == number:
+            self.stop_id = 0
 
 
 class SinkTask:
@@ -108,6 +121,8 @@ class SinkTask:
         self.blocked: set[int] = set()
         self.ended: set[int] = set()
         self.aligning = 0
+        self.stops = False
+        self.stop_id = 0
         for state in owners:
             self.recover(state)
 
@@ -139,22 +154,26 @@ class SinkTask:
             self.ended.add(source)
             if len(self.ended) == sources:
                 self.world.tell(self.attempt, c.TaskInputsEnded(self.attempt))
-        elif item[1] >= self.aligning:
-            if item[1] > self.aligning:
+        elif abs(item[1]) >= self.aligning:
+            if abs(item[1]) > self.aligning:
                 self.blocked = set()
-            self.aligning = item[1]
+            self.aligning, self.stops = abs(item[1]), item[1] < 0
             self.blocked.add(source)
         if self.blocked and len(self.blocked | self.ended) == sources:
             self.blocked = set()
-            self.seal(self.aligning)
+            self.seal(self.aligning, self.stops)
 
-    def barrier(self, number: int) -> None:
+    def barrier(self, number: int, stop: bool = False) -> None:
         """Directly from the coordinator: every input has ended."""
         if number > self.aligning:
             self.aligning = number
-            self.seal(number)
+            self.seal(number, stop)
 
-    def seal(self, number: int) -> None:
+    def aborted(self, number: int) -> None:
+        pass
+
+    def seal(self, number: int, stop: bool) -> None:
+        self.stop_id = number if stop else 0
         if self.rows:
             name = f"{self.attempt}/{number}"
             self.world.durable.epochs[name] = self.rows
@@ -182,6 +201,12 @@ class World:
         durable.owner_count = max(durable.owner_count, self.parallelism[SINK])
         self.graph = job(self.parallelism[SOURCE], self.parallelism[SINK])
         manifest = decode_manifest(durable.pointer) if durable.pointer is not None else None
+        if manifest is not None and durable.stopped_by is not None:
+            if durable.stopped_by.drain:
+                open_again = tuple(msgspec.structs.replace(s, finished=False) for s in manifest.snapshots)
+                manifest = msgspec.structs.replace(manifest, snapshots=open_again)
+                durable.pointer = encode_manifest(manifest)
+            durable.stopped_by = None
         self.fresh = manifest is None
         plan = plan_restore(self.graph, manifest, {"sink": durable.owner_count})
         self.restored_id = plan.checkpoint_id
@@ -191,6 +216,7 @@ class World:
         }
         self.up: dict[AttemptId, deque[c.CoordinatorEvent]] = {}
         self.down: dict[AttemptId, deque[tuple[str, int]]] = {}
+        self.wishes = 0
         self.storing: deque[c.StoreCheckpoint] = deque()
         self.tasks: dict[AttemptId, SourceTask | SinkTask] = {}
         attempts = [
@@ -257,7 +283,12 @@ class World:
                 if self.up[attempt]:
                     self.handle(self.up[attempt].popleft())
             case _:
-                if self.storing and self.rng.random() < 0.5:
+                if self.rng.random() < 0.01:
+                    self.wishes += 1
+                    stop = self.durable.stops < 4 and self.rng.random() < 0.5
+                    drain = stop and self.rng.random() < 0.5
+                    self.handle(c.SavepointWanted(str(self.wishes), "/sp", stop, drain))
+                elif self.storing and self.rng.random() < 0.5:
                     self.store(self.storing.popleft())
                 else:
                     self.handle(c.Ticked())
@@ -266,11 +297,21 @@ class World:
         kind, number = self.down[attempt].popleft()
         if attempt in self.finished:
             return
-        if kind == "barrier":
-            self.tasks[attempt].barrier(number)
-            return
-        self.tasks[attempt].commit(number)
-        if self.finishing.get(attempt) == number:
+        task = self.tasks[attempt]
+        match kind:
+            case "barrier" | "stop-barrier":
+                task.barrier(number, kind == "stop-barrier")
+                return
+            case "abort":
+                task.aborted(number)
+                return
+            case "end":
+                assert isinstance(task, SourceTask)
+                task.ended = True
+                return
+        task.commit(number)
+        if self.finishing.get(attempt) == number or task.stop_id == number:
+            assert not isinstance(task, SinkTask) or not task.rows, "rows behind the end"
             self.finished.add(attempt)
             self.tell(attempt, c.TaskFinished(attempt))
 
@@ -280,9 +321,16 @@ class World:
                 case c.ReserveCheckpointId(checkpoint_id=number):
                     assert number >= self.durable.next_id, "an id was used twice"
                     self.durable.next_id = number + 1
-                case c.SendBarriers(checkpoint_id=number, attempts=attempts):
+                case c.SendBarriers(checkpoint_id=number, attempts=attempts, stop=stop):
                     for attempt in attempts:
-                        self.down[attempt].append(("barrier", number))
+                        self.down[attempt].append(("stop-barrier" if stop else "barrier", number))
+                case c.EndSources():
+                    for attempt in self.tasks:
+                        if attempt.vertex_id == SOURCE:
+                            self.down[attempt].append(("end", 0))
+                case c.SendAbort(checkpoint_id=number):
+                    for attempt in self.tasks:
+                        self.down[attempt].append(("abort", number))
                 case c.StoreCheckpoint():
                     self.storing.append(command)
                 case c.SendCommit(checkpoint_id=number):
@@ -315,7 +363,11 @@ class World:
             command.snapshots,
             (SinkRecord("sink", "ns", self.durable.owner_count, floors),),
         )
-        self.durable.pointer = encode_manifest(manifest)
+        if command.savepoint is None or command.savepoint.stop:
+            assert self.durable.stopped_by is None, "a job went on after it had been stopped"
+            self.durable.pointer = encode_manifest(manifest)
+            self.durable.stopped_by = command.savepoint
+            self.durable.stops += command.savepoint is not None
         if self.rng.random() > 0.1:
             self.handle(c.CheckpointStored(command.checkpoint_id))
         else:
@@ -348,6 +400,6 @@ def generation(durable: Durable, rng: random.Random, crash_share: float) -> bool
 def test_every_number_is_visible_once(seed: int) -> None:
     rng = random.Random(seed)
     durable = Durable()
-    while not generation(durable, rng, crash_share=0.8 if durable.generation < 12 else 0.0):
+    while not generation(durable, rng, crash_share=0.8 if durable.generation < 12 else 0.0) or durable.stopped_by:
         assert durable.generation < 60
     assert durable.output == Counter(range(SPLITS * ROWS))
