@@ -18,21 +18,13 @@ def window_in_two_phases(plan: WindowAggregate, settings: PlannerSettings) -> bo
 
 
 def group_in_two_phases(
-    plan: GroupAggregate, emission: ir.Emission, is_retracting: bool, parallelism: int, settings: PlannerSettings
+    plan: GroupAggregate, emission: ir.Emission, is_retracting: bool, settings: PlannerSettings
 ) -> bool:
     """Answers to every single change cannot be given from partial aggregates of a batch, whatever the strategy says.
-    From one subtask (`parallelism`) to one there is nothing to spare the exchange."""
-    if emission is not ir.Emission.NET or not all(
-        ir.is_mergeable(c, retracting=is_retracting) for c in plan.aggregates
-    ):
-        return False
-    match settings.aggregate_phases:
-        case AggregatePhases.ONE_PHASE:
-            return False
-        case AggregatePhases.TWO_PHASE:
-            return True
-        case AggregatePhases.AUTO:
-            return parallelism > 1 or (bool(plan.keys) and settings.parallelism > 1)
+    Parallelism plays no part: the phases decide what the state looks like, and a rescale must find it again."""
+    is_possible = all(ir.is_mergeable(c, retracting=is_retracting) for c in plan.aggregates)
+    is_net = emission is ir.Emission.NET
+    return is_net and is_possible and settings.aggregate_phases is not AggregatePhases.ONE_PHASE
 
 
 def window_partials(plan: WindowAggregate) -> ir.Schema:

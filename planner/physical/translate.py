@@ -244,7 +244,7 @@ class Translator:
             properties=plan.properties,
             output=schema_of(plan),
         )
-        return self._add_keyed(operator, plan, stream, keys, aggregate_layout(plan))
+        return self._add_keyed(operator, plan, stream, keys, aggregate_layout(plan, from_partials=is_two_phase))
 
     def _group_aggregate(self, plan: GroupAggregate) -> Stream:
         stream = self.stream(plan.input)
@@ -258,13 +258,14 @@ class Translator:
         mapping = stream.mapping(len(plan.input.columns))
         calls = tuple(remapped_call(c, mapping) for c in plan.aggregates)
         origins = self._key_origins(plan)
-        is_two_phase = group_in_two_phases(plan, properties.emission, is_retracting, stream.parallelism, self.settings)
+        is_two_phase = group_in_two_phases(plan, properties.emission, is_retracting, self.settings)
         if is_two_phase:
             uid = self.uids.make(self.sink_name, "local-group-aggregate", origins)
             partials = group_partials(plan, is_retracting)
             local = ir.LocalGroupAggregate(uid, "LocalGroupAggregate", keys, calls, input_changelog, partials)
             stream = Stream((self.add(local, stream.parallelism, stream),), stream.parallelism)
             keys = tuple(range(len(keys)))
+        layout = aggregate_layout(plan, from_partials=is_two_phase, is_retracting=is_retracting)
         operator = ir.GroupAggregate(
             uid=self.uids.make(self.sink_name, "group-aggregate", origins),
             name="GlobalGroupAggregate" if is_two_phase else "GroupAggregate",
@@ -281,7 +282,7 @@ class Translator:
             state_ttl_ms=self.settings.state_ttl_ms if plan.state_ttl_ms is None else plan.state_ttl_ms,
             emits_at_end=self.settings.runtime_mode is RuntimeMode.BATCH,
         )
-        return self._add_keyed(operator, plan, stream, keys, aggregate_layout(plan, is_retracting))
+        return self._add_keyed(operator, plan, stream, keys, layout)
 
     def _key_origins(self, plan: WindowAggregate | GroupAggregate) -> str:
         return "[" + ", ".join(origin(plan.input, k) for k in plan.keys) + "]"

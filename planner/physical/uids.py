@@ -88,11 +88,14 @@ def _expression_origin(expression: Expression, plan: Plan) -> str:
             return canonical(expression)
 
 
-def aggregate_layout(plan: WindowAggregate | GroupAggregate, is_retracting: bool = False) -> str:
-    """What the state of an aggregate consists of: keys by type, a column per call and what it is a call of."""
+def aggregate_layout(
+    plan: WindowAggregate | GroupAggregate, *, from_partials: bool, is_retracting: bool = False
+) -> str:
+    """What the state of an aggregate consists of: keys by type, a column per call and what it is a call of; merged
+    partial aggregates are kept otherwise than rows taken in one by one."""
     keys = [plan.input.columns[k].type.sql() for k in plan.keys]
     calls = [_call_layout(plan.input, call) for call in plan.aggregates]
-    layout = f"{keys}, {calls}"
+    layout = f"{keys}, {calls}, {'partials' if from_partials else 'rows'}"
     if isinstance(plan, GroupAggregate):
         return f"{layout}, {'retracting' if is_retracting else 'adding'}"
     window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window

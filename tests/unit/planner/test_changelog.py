@@ -233,7 +233,7 @@ def test_the_row_over_nothing_belongs_to_global_aggregates_over_bounded_input(sq
     ("sql", "settings", "is_two_phase"),
     [
         ("INSERT INTO totals SELECT k, SUM(v) FROM src GROUP BY k", {}, True),
-        ("INSERT INTO totals SELECT k, SUM(v) FROM src GROUP BY k", {"parallelism.default": "1"}, False),
+        ("INSERT INTO totals SELECT k, SUM(v) FROM src GROUP BY k", {"parallelism.default": "1"}, True),
         ("INSERT INTO totals SELECT k, COUNT(DISTINCT v) FROM src GROUP BY k", {}, False),
         ("INSERT INTO totals SELECT k, MAX(v) FROM src GROUP BY k", {}, True),
         ("INSERT INTO wide SELECT v, MAX(k) FROM cdc GROUP BY v", {}, False),
@@ -408,6 +408,15 @@ def test_a_change_of_the_state_is_noticed(changed: str) -> None:
     differing = [uid for uid in first if first[uid] != second[uid]]
     assert len(differing) == 1
     assert "/group-aggregate/" in differing[0]
+
+
+def test_another_way_of_aggregating_is_another_state() -> None:
+    """So it is refused at restore; another parallelism is not."""
+    sql = "INSERT INTO totals SELECT k, SUM(v) FROM src GROUP BY k"
+    two_phase, one_phase = stateful(sql), stateful(sql, {"table.optimizer.agg-phase-strategy": "ONE_PHASE"})
+    assert set(two_phase) == set(one_phase)
+    assert [uid for uid in two_phase if two_phase[uid] != one_phase[uid] and "/group-aggregate/" in uid]
+    assert stateful(sql, {"parallelism.default": "7"}) == two_phase
 
 
 def test_other_keys_are_another_operator() -> None:
