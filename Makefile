@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: help install lock lint test demo demo-kafka bench chaos fuzz clean
+.PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ demo-kafka: install ## Kafka to Kafka exactly once, with a TaskManager killed ha
 
 bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of the libraries
 	@$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
+
+bench-state: install ## Keyed state by itself: 5 million keys in memory, ten times managed memory on disk
+	@$(BIN)/python -m benchmarks.state $(BENCH_ARGS)
 
 chaos: install ## The long crash runs (kill -9 of every kind of process, full size)
 	$(BIN)/python -m pytest -m chaos --timeout 3600 $(PYTEST_ARGS)

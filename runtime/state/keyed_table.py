@@ -152,7 +152,7 @@ class MemoryKeyedTable:
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Take over rows of a segment. After the last ones: `finish_restore`. Raises SegmentError."""
-        self._check_columns(rows, source)
+        check_columns(self.shape, rows, source)
         key_end = 1 + len(self.store.key_columns)
         slots, made = self.slots(rows.columns[1:key_end], cast(Any, rows.column(0)).to_numpy())
         if not made.all():
@@ -173,11 +173,6 @@ class MemoryKeyedTable:
         self._now_ms = None
 
     # ------------------------------------------------------------------------------------------------- internal
-
-    def _check_columns(self, rows: pa.RecordBatch, source: str) -> None:
-        plain = self.shape.plain_schema
-        if not pa.schema(list(rows.schema)[: len(plain)]).equals(plain):
-            raise SegmentError(f"state file {source} has columns {rows.schema}, expected {plain}")
 
     def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         """Slots of the keys that are held, expired ones too; -1 for the others."""
@@ -231,3 +226,10 @@ class MemoryKeyedTable:
         slots = self.store.live_among(self._swept, self._swept + PIECE_ROWS)
         self._swept += PIECE_ROWS
         self.remove(slots[self._expired(slots)])
+
+
+def check_columns(shape: TableShape, rows: pa.RecordBatch, source: str) -> None:
+    """Whether rows of a segment are this table's. Raises SegmentError."""
+    plain = shape.plain_schema
+    if not pa.schema(list(rows.schema)[: len(plain)]).equals(plain):
+        raise SegmentError(f"state file {source} has columns {rows.schema}, expected {plain}")

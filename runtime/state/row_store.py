@@ -37,10 +37,11 @@ class TableShape(msgspec.Struct, frozen=True):
 
     @property
     def plain_schema(self) -> pa.Schema:
-        """Columns of every segment: key group, keys, values; by position, since names may change with the query."""
+        """Columns of every segment: key group, keys by position, values by position and name: keys may be renamed with
+        the query, but a value of another name has another meaning."""
         fields = [KEY_GROUP_FIELD]
         fields += [pa.field(f"k{i}", kind) for i, kind in enumerate(self.keys.types)]
-        fields += [pa.field(f"v{i}", kind) for i, kind in enumerate(self.values.types)]
+        fields += [pa.field(f"v{i} {field.name}", field.type) for i, field in enumerate(self.values)]
         return pa.schema(fields)
 
     @property

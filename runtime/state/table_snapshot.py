@@ -25,7 +25,7 @@ from runtime.state.segments import SegmentWriter
 CAPTURED_ROWS = 16_384
 """Rows copied at once: the task's thread may have to wait for so many."""
 SEGMENT_ROWS = 262_144
-SEGMENT_BYTES = 32 << 20
+SEGMENT_BYTES = 16 << 20
 """A segment is written when so much has been collected: what a snapshot needs in memory."""
 
 

@@ -27,9 +27,9 @@ class MemoryShares(msgspec.Struct, frozen=True):
 
 
 def divide(managed_bytes: int) -> MemoryShares:
-    """0 = unlimited. A quarter is left for what is in flight: keys and rows on their way between the two."""
+    """0 = unlimited. What is left is for what is in flight: keys and rows on their way between the two."""
     total = managed_bytes or UNLIMITED_BYTES
-    return MemoryShares(hot=total // 2, block_cache=total // 8, memtables=total // 8)
+    return MemoryShares(hot=total * 5 // 8, block_cache=total // 16, memtables=total // 8)
 
 
 class Database:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
 from runtime.state.encoding import decode, encode
 from runtime.state.key_index import Mask, Rows, grown
-from runtime.state.keyed_table import PIECE_ROWS, MemoryKeyedTable
+from runtime.state.keyed_table import PIECE_ROWS, MemoryKeyedTable, check_columns
 from runtime.state.protocol import Slots
 from runtime.state.rocksdb.database import Family, View
 from runtime.state.row_store import LAST_WRITE_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
@@ -102,7 +102,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         if self._cold_count == 0 and self.store.index.live_count + rows.num_rows <= self._hot_rows_max():
             super().restore(rows, source)
             return
-        self._check_columns(rows, source)
+        check_columns(self.shape, rows, source)
         columns: list[Array] = list(rows.columns[: len(self.shape.plain_schema)])
         names = rows.schema.names
         if self.shape.prefix_length:
@@ -159,7 +159,8 @@ class RocksKeyedTable(MemoryKeyedTable):
         taken = pa.array(missing)
         names = self._names([key.take(taken) for key in keys], groups[missing]).dictionary_encode()
         distinct = names.dictionary.to_pylist()
-        present, values = self._present(distinct)
+        # In order: neighbours are read from one block.
+        present, values = self._present(sorted(distinct))
         if not values:
             return
         loaded = self._load(present, values)
@@ -204,7 +205,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         arenas = [column.arena_bytes for column in store.columns]
         fixed = (self.byte_size - sum(total for total, _ in arenas)) / max(1, store.capacity)
         variable = 2 * sum(used for _, used in arenas) / max(1, store.index.live_count)
-        return max(HOT_ROWS_MIN, int(self._hot_bytes() / max(32.0, 1.25 * fixed + variable)))
+        return max(HOT_ROWS_MIN, int(self._hot_bytes() / max(32.0, fixed + variable)))
 
     def _evict(self) -> None:
         """Move rows that were not used lately to the database, when memory is full."""

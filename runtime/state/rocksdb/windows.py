@@ -69,6 +69,7 @@ class RocksWindowState(MemoryWindowState):
             self._family.put(names, values)
             self._spilled.add(end)
         self._windows.clear()
+        self._merged.clear()
         self._bytes_by_window.clear()
 
     def read_blocks(self, view: View, window_end: int) -> Iterator[pa.RecordBatch]:

@@ -39,14 +39,13 @@ KEY_KINDS: list[pa.DataType] = [
     pa.list_(pa.string()),
     pa.map_(pa.string(), pa.int32()),
 ]
-VALUES = pa.schema(
-    [
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("list", pa.list_(pa.string())),
-        pa.field("amount", pa.decimal128(12, 3)),
-    ]
-)
+_FIELDS: list[Any] = [
+    pa.field("count", pa.int64(), nullable=False),
+    pa.field("text", pa.string()),
+    pa.field("list", pa.list_(pa.string())),
+    pa.field("amount", pa.decimal128(12, 3)),
+]
+VALUES = pa.schema(_FIELDS)
 DEFAULTS: Key = (0, None, None, None)
 
 
@@ -81,7 +80,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> pa.Schema:
-        return pa.schema([(f"k{i}", kind) for i, kind in enumerate(self.kinds)])
+        return pa.schema([pa.field(f"k{i}", kind) for i, kind in enumerate(self.kinds)])
 
     def groups(self, columns: Sequence[Array], row_count: int) -> KeyGroups:
         """Rows of one prefix are in one key group."""
