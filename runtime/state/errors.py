@@ -14,7 +14,7 @@ class StateTooLargeError(Exception):
             f"state of operator {operator} takes {state_bytes:,} bytes, more than its {managed_bytes:,} bytes of "
             "managed memory"
         )
-        self.hint = "Raise taskmanager.memory.process.size or the parallelism, or use shorter windows."
+        self.hint = "SET 'state.backend.type' = 'rocksdb', or raise [taskmanager] process-bytes or the parallelism."
 
 
 class SegmentError(Exception):

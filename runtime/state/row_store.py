@@ -69,6 +69,8 @@ class RowStore:
         self.capacity = 0
         self.slot_count = 0
         """Slots ever used; the rows held are among them."""
+        self.capacity_target: int | None = None
+        """Slots that the owner means to need; growing in advance stops there."""
         self._free: Slots = np.empty(0, dtype=np.int64)
         self._removed: list[Slots] = []
 
@@ -149,7 +151,10 @@ class RowStore:
 
     def _grow(self) -> None:
         factor = 2.0 if self.capacity < DOUBLED_UP_TO else 1.25
-        capacity = max(CAPACITY_MIN, self.slot_count, int(self.capacity * factor))
+        ahead = max(CAPACITY_MIN, int(self.capacity * factor))
+        if self.capacity_target is not None:
+            ahead = min(ahead, self.capacity_target)
+        capacity = max(self.slot_count, ahead)
         self.index.grow(capacity)
         for column in self.columns:
             column.grow(capacity)

@@ -26,6 +26,8 @@ PREFIX_BYTES = 8
 MOVED_ROWS = 8_192
 """Rows written or read at once: bounds the Python objects in flight."""
 HOT_ROWS_MIN = 1_024
+ROW_BYTES = 128
+"""What a row is thought to take before there is one."""
 KEPT_SHARE = 0.875
 """An eviction leaves so much of what memory can hold."""
 SWEPT_ROWS = 512
@@ -202,14 +204,17 @@ class RocksKeyedTable(MemoryKeyedTable):
     def _hot_rows_max(self) -> int:
         """Rows that fit in memory by what a row takes now: columns by room, arenas with as much garbage."""
         store = self.store
+        if not store.capacity:
+            return max(HOT_ROWS_MIN, self._hot_bytes() // ROW_BYTES)
         arenas = [column.arena_bytes for column in store.columns]
-        fixed = (self.byte_size - sum(total for total, _ in arenas)) / max(1, store.capacity)
+        fixed = (self.byte_size - sum(total for total, _ in arenas)) / store.capacity
         variable = 2 * sum(used for _, used in arenas) / max(1, store.index.live_count)
-        return max(HOT_ROWS_MIN, int(self._hot_bytes() / max(32.0, fixed + variable)))
+        return max(HOT_ROWS_MIN, int(self._hot_bytes() / (fixed + variable)))
 
     def _evict(self) -> None:
         """Move rows that were not used lately to the database, when memory is full."""
         live, most = self.store.index.live_count, self._hot_rows_max()
+        self.store.capacity_target = most
         if live <= most:
             return
         with self.lock:
