@@ -223,6 +223,7 @@ class GlobalWindowAggregateOperator:
         clocks, clock = self._clocks[self._groups_owned], self._clock
         ends = self._partials.ends()
         end = clock.first_unfired(ends[0], int(clocks.min())) if ends else 0
+        moment: list[Fired] = []
         while ends and clock.fire_instant(end) <= instant_ms:
             if ends[0] > end:
                 end = ends[0]
@@ -239,10 +240,24 @@ class GlobalWindowAggregateOperator:
                 if int(clocks.max()) >= fire_instant:
                     due = self._clocks[results.column(0).to_numpy()] < fire_instant
                     results = results.filter(pa.array(due))
-                np.maximum(self._clocks, fire_instant, out=self._clocks)
-                yield end, results
+                if results.num_rows:
+                    moment.append((end, results))
             end += clock.slice_ms
             ends = self._partials.ends()
+            # Where local time jumps forward, several windows fire at one moment: the clock passes it behind the last.
+            if moment and not (ends and clock.fire_instant(max(end, ends[0])) == fire_instant):
+                np.maximum(self._clocks, fire_instant, out=self._clocks)
+                yield from self._held(moment)
+                moment = []
+
+    def _held(self, windows: list[Fired]) -> Iterator[Fired]:
+        """Windows of one moment; those that wait for their turn are state."""
+        for end, results in windows[1:]:
+            self._fired.append(end, results)
+        for position, (end, results) in enumerate(windows):
+            if position:
+                self._fired.keep_rest(end, None)
+            yield end, results
 
     def _merged(self, state: WindowState, reduce: Reduce, end: int) -> pa.RecordBatch | None:
         """The rows of all slices of a window, one per key; None when there are none. Where every window holds the one

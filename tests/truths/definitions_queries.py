@@ -12,6 +12,7 @@ BIDS_COLUMNS = (
     "item INT, bidder STRING, price INT, big DECIMAL(10, 2), ts TIMESTAMP(3), seen TIMESTAMP_LTZ(3), "
     "WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"
 )
+CLOCK_COLUMNS = "id INT, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"
 PEOPLE_COLUMNS = "id INT, name STRING, city STRING, age INT, PRIMARY KEY (id) NOT ENFORCED"
 
 BIDS: list[tuple[object, ...]] = [
@@ -29,6 +30,20 @@ BIDS: list[tuple[object, ...]] = [
     (1, "dee", 13, "-1.00", "2024-03-01T12:00:12", "2024-03-01T12:00:12Z"),
     (None, "eve", 0, "0.00", "2024-03-01T12:01:01", "2024-03-01T12:01:01Z"),
 ]
+CLOCK: list[tuple[object, ...]] = [
+    (number, text)
+    for number, text in enumerate(
+        """
+        2024-03-09T07:59:59Z 2024-03-10T07:30:00Z 2024-03-10T08:00:00Z 2024-03-10T09:15:00Z 2024-03-10T09:59:59.999Z
+        2024-03-10T10:00:00Z 2024-03-10T10:30:00Z 2024-03-10T11:05:00Z 2024-03-11T06:59:59Z 2024-03-11T07:00:00Z
+        2024-03-31T00:30:00Z 2024-03-31T00:59:59Z 2024-03-31T01:00:00Z 2024-03-31T02:10:00Z 2024-03-31T22:30:00Z
+        2024-10-27T00:30:00Z 2024-10-27T01:10:00Z 2024-10-27T01:50:00Z 2024-10-27T02:20:00Z 2024-10-27T23:30:00Z
+        2024-11-03T07:30:00Z 2024-11-03T08:30:00Z 2024-11-03T09:30:00Z 2024-11-03T10:30:00Z 2024-11-04T07:59:59Z
+        """.split()
+    )
+]
+"""Instants around the changes of clocks in Los Angeles and Berlin, in order."""
+
 PEOPLE: list[tuple[str, tuple[object, ...] | None, tuple[object, ...] | None]] = [
     ("c", None, (1, "ann", "Rome", 31)),
     ("c", None, (2, "bob", "Rome", 45)),
@@ -162,16 +177,51 @@ SELECT city, age + 1 AS older FROM people WHERE age > 30
 SELECT n, COUNT(*) AS m FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city) GROUP BY n
 """
 
+_IN_LOCAL_TIME = """
+SELECT window_start, window_end, window_time, COUNT(*) AS n FROM @day GROUP BY window_start, window_end, window_time
+
+SELECT window_start, window_end, window_time, COUNT(*) AS n FROM @hour GROUP BY window_start, window_end, window_time
+
+SELECT window_start, window_end, window_time, COUNT(*) AS n FROM @hops GROUP BY window_start, window_end, window_time
+
+SELECT window_start, window_end, COUNT(*) AS n FROM @steps GROUP BY window_start, window_end
+
+SELECT id, window_start, window_end, window_time FROM @hops
+
+SELECT window_start, window_end, SUM(n) AS n
+FROM (SELECT id, window_start, window_end, COUNT(*) AS n FROM @hops GROUP BY id, window_start, window_end)
+GROUP BY window_start, window_end
+
+WITH hours AS (SELECT window_time AS wt, COUNT(*) AS n FROM @hour GROUP BY window_start, window_end, window_time)
+SELECT window_start, window_end, SUM(n) AS n FROM TUMBLE(TABLE hours, DESCRIPTOR(wt), INTERVAL '1' DAY)
+GROUP BY window_start, window_end
+"""
+_LOCAL_WINDOWS = {
+    "day": "TUMBLE(TABLE clock, DESCRIPTOR(ts), INTERVAL '1' DAY)",
+    "hour": "TUMBLE(TABLE clock, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+    "hops": "HOP(TABLE clock, DESCRIPTOR(ts), INTERVAL '30' MINUTE, INTERVAL '90' MINUTE)",
+    "steps": "CUMULATE(TABLE clock, DESCRIPTOR(ts), INTERVAL '6' HOUR, INTERVAL '1' DAY)",
+}
+
 _CALLS = "COUNT(*) AS n, SUM(price) AS s, AVG(price) AS a, MAX(big) AS m, COUNT(DISTINCT bidder) AS d"
 
 
 def _expanded(query: str) -> str:
-    calls = {**_WINDOWS, "calls": _CALLS}
+    calls = {**_WINDOWS, **_LOCAL_WINDOWS, "calls": _CALLS}
     return re.sub(r"@(\w+)", lambda found: calls[found[1]], query.strip())
 
 
 QUERIES = [
-    _expanded(query.replace("@window", f"@{name}"))
-    for name in _WINDOWS
-    for query in _OF_EACH_WINDOW.strip().split("\n\n")
-] + [_expanded(query) for query in _SINGLE.strip().split("\n\n")]
+    *(
+        ("UTC", _expanded(query.replace("@window", f"@{name}")))
+        for name in _WINDOWS
+        for query in _OF_EACH_WINDOW.strip().split("\n\n")
+    ),
+    *(("UTC", _expanded(query)) for query in _SINGLE.strip().split("\n\n")),
+    *(
+        (zone, _expanded(query))
+        for zone in ("America/Los_Angeles", "Europe/Berlin")
+        for query in _IN_LOCAL_TIME.strip().split("\n\n")
+    ),
+]
+"""`table.local-time-zone` and query."""

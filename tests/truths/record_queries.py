@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.truths.definitions_queries import BIDS, BIDS_COLUMNS, PEOPLE, PEOPLE_COLUMNS, QUERIES
+from tests.truths.definitions_queries import BIDS, BIDS_COLUMNS, CLOCK, CLOCK_COLUMNS, PEOPLE, PEOPLE_COLUMNS, QUERIES
 from tests.truths.record import Flink, _error_of, _from_java
 from tests.truths.record_aggregates import _streaming
 
@@ -21,6 +21,8 @@ def _write_tables(folder: str) -> None:
     names = ("item", "bidder", "price", "big", "ts", "seen")
     with (Path(folder) / "bids.json").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in BIDS)
+    with (Path(folder) / "clock.json").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(dict(zip(("id", "ts"), row, strict=True))) + "\n" for row in CLOCK)
     columns = ("id", "name", "city", "age")
     with (Path(folder) / "people.json").open("w", encoding="utf-8") as file:
         for operation, before, after in PEOPLE:
@@ -57,20 +59,22 @@ def main() -> None:
             _write_tables(folder)
             for name, columns, form in (
                 ("bids", BIDS_COLUMNS, "'json', 'json.timestamp-format.standard' = 'ISO-8601'"),
+                ("clock", CLOCK_COLUMNS, "'json', 'json.timestamp-format.standard' = 'ISO-8601'"),
                 ("people", PEOPLE_COLUMNS, "'debezium-json'"),
             ):
                 environment.execute_sql(
                     f"CREATE TEMPORARY TABLE {name} ({columns}) WITH ('connector' = 'filesystem', "
                     f"'path' = '{folder}/{name}.json', 'format' = {form})"
                 )
-            environment.get_config().set("table.local-time-zone", "UTC")
-            for query in QUERIES:
+            for zone, query in QUERIES:
+                environment.get_config().set("table.local-time-zone", zone)
                 try:
                     schema = environment._j_tenv.sqlQuery(query).getResolvedSchema()
                     types = [str(c.getDataType().getLogicalType().asSummaryString()) for c in schema.getColumns()]
-                    recorded.append({"sql": query, "types": types, "rows": _folded(environment, query)})
+                    rows = _folded(environment, query)
+                    recorded.append({"time_zone": zone, "sql": query, "types": types, "rows": rows})
                 except Exception as error:
-                    recorded.append({"sql": query, "refused": _error_of(error)["error"]})
+                    recorded.append({"time_zone": zone, "sql": query, "refused": _error_of(error)["error"]})
                 print(len(recorded), query.split("\n")[0][:80], flush=True)
     finally:
         flink.close()

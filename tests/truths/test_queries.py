@@ -14,11 +14,12 @@ from planner.ir.types import DataType, TypeRoot
 from tests.support.local_cluster import LocalCluster
 from tests.support.local_session import LocalSession, memory_tables
 from tests.support.memory_tables.connector import Change, MemoryTable
-from tests.truths.definitions_queries import BIDS, BIDS_COLUMNS, PEOPLE, PEOPLE_COLUMNS
+from tests.truths.definitions_queries import BIDS, BIDS_COLUMNS, CLOCK, CLOCK_COLUMNS, PEOPLE, PEOPLE_COLUMNS
 
 RECORDED = json.loads((Path(__file__).parent / "queries.json").read_text(encoding="utf-8"))["queries"]
 DEFINITIONS = f"""
 CREATE TABLE bids ({BIDS_COLUMNS}) WITH ('connector' = 'memory', 'name' = 'bids');
+CREATE TABLE clock ({CLOCK_COLUMNS}) WITH ('connector' = 'memory', 'name' = 'clock');
 CREATE TABLE people ({PEOPLE_COLUMNS}) WITH ('connector' = 'memory', 'name' = 'people', 'changelog' = 'retract');
 """
 
@@ -45,6 +46,10 @@ def people() -> MemoryTable:
     return MemoryTable([changes])
 
 
+def clock() -> MemoryTable:
+    return MemoryTable([[(0, (number, _moment(text))) for number, text in CLOCK]])
+
+
 def as_recorded(value: Any, type_: DataType) -> Any:
     """A recorded value as the memory table shows it."""
     if value is None:
@@ -65,12 +70,24 @@ def folded(changes: list[Change]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-@pytest.mark.parametrize("number", range(len(RECORDED)))
+DEVIATIONS = {
+    75: "Flink drops rows of an attached window whose end, read as a local time, occurs twice, as late",
+}
+"""Numbers of queries whose answer is another by decision, and why."""
+
+
+@pytest.mark.parametrize("number", [n for n in range(len(RECORDED)) if n not in DEVIATIONS])
 def test_answer_is_flinks(number: int, tmp_path: Path) -> None:
     query = RECORDED[number]["sql"]
     sink = MemoryTable()
-    with memory_tables(bids=bids(), people=people(), answer=sink):
-        session = LocalSession({"parallelism.default": str(1 + number % 2), "pipeline.max-parallelism": "16"})
+    with memory_tables(bids=bids(), people=people(), clock=clock(), answer=sink):
+        session = LocalSession(
+            {
+                "parallelism.default": str(1 + number % 2),
+                "pipeline.max-parallelism": "16",
+                "table.local-time-zone": RECORDED[number]["time_zone"],
+            }
+        )
         session.run(DEFINITIONS)
         result = session.job(query).result
         assert result is not None
