@@ -220,7 +220,9 @@ class Checkpointing:
                 self._savepoint_stored(manifest, command.savepoint, location)
                 return
             if not self._generation.graph.is_query:
-                self._pointer = await self._durable.run(self._store_durably, manifest, self._pointer, location)
+                # What the job keeps of a savepoint for itself is a checkpoint like any other.
+                own = msgspec.structs.replace(manifest, is_savepoint=False)
+                self._pointer = await self._durable.run(self._store_durably, own, self._pointer, location)
                 self._verified.update(segment.path for segment in manifest.segments)
         except StaleLeaderError:
             self._services.lost_leadership()

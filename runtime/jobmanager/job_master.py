@@ -97,7 +97,9 @@ class JobMaster:
             pass  # The caller looks at the status.
 
     async def suspend(self) -> None:
-        """Give the slots back and stop; the next JobManager goes on with the job."""
+        """Give the slots back and stop; the next JobManager goes on with the job, unless it has ended."""
+        if self._ended.is_set():
+            return
         self.post(core.Suspended())
         if self._actor is not None:
             await asyncio.gather(self._actor, return_exceptions=True)

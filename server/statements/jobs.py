@@ -15,7 +15,7 @@ _POLL_MS = 10_000
 
 async def describe_job(statement: DescribeJob, context: StatementContext) -> StatementResult:
     try:
-        return jobs_table([await context.jobs.status(JobId(statement.job_id))])
+        return jobs_table([await context.jobs.status(JobId(statement.job_id))], context.notices)
     except UnknownJobError as error:
         raise _unknown_job(statement) from error
 
@@ -54,7 +54,9 @@ async def _stop_with_savepoint(statement: StopJob, context: StatementContext) ->
             case SavepointState.FAILED:
                 failure = status.failure
                 message = failure.message if failure is not None else "the savepoint failed"
-                raise _not_now(statement, message, failure.hint if failure is not None else "")
+                complete = f"The savepoint at {status.location} is complete." if status.location else ""
+                hints = [failure.hint if failure is not None else "", complete]
+                raise _not_now(statement, message, " ".join(hint for hint in hints if hint))
             case SavepointState.IN_PROGRESS:
                 continue
 

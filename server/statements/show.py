@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -78,7 +78,7 @@ async def show_functions(statement: ShowFunctions, context: StatementContext) ->
 
 
 async def show_jobs(statement: ShowJobs, context: StatementContext) -> StatementResult:
-    return jobs_table(await context.jobs.jobs())
+    return jobs_table(await context.jobs.jobs(), context.notices)
 
 
 async def show_create(statement: ShowCreateTable, context: StatementContext) -> StatementResult:
@@ -101,8 +101,9 @@ async def show_columns(statement: ShowColumns, context: StatementContext) -> Sta
     return described(entry, lambda name: _matches(name, statement.like))
 
 
-def jobs_table(jobs: Iterable[JobStatus]) -> StatementResult:
-    """Jobs as SHOW JOBS and DESCRIBE JOB show them."""
+def jobs_table(jobs: Sequence[JobStatus], notices: list[str]) -> StatementResult:
+    """Jobs as SHOW JOBS and DESCRIBE JOB show them; what a job waits for is a notice, since the columns are Flink's."""
+    notices.extend(f"Job {j.job_id} waits for {j.slots_missing} more slots." for j in jobs if j.slots_missing)
     return rows(JOB_COLUMNS, [[j.job_id, masked_sql(j.name), j.state.value, j.start_ms * 1000] for j in jobs])
 
 

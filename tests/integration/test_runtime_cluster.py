@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from planner.ir.job_graph import EdgeKind, JobGraph
@@ -162,6 +163,26 @@ def test_jobs_go_on_after_a_restart_of_the_job_manager(tmp_path: Path) -> None:
             await cluster.job_manager.cancel(job_id)
             assert (await cluster.job_manager.wait(job_id, 20_000)).state is JobState.CANCELED
             assert [s.job_id for s in await cluster.job_manager.jobs()] == [query, ended, job_id]
+
+    run(story())
+
+
+def test_slot_sharing_groups_use_slots_of_their_own(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with RuntimeCluster(tmp_path, slots=3) as cluster:
+            apart = msgspec.structs.replace(graphs.vertex(1, graphs.sink(), parallelism=2), slot_sharing_group="sinks")
+            graph = graphs.graph(
+                graphs.vertex(0, graphs.generator(rows=None, rows_per_second=2_000)),
+                apart,
+                edges=(graphs.edge(0, 1, EdgeKind.RESCALE),),
+                settings=FAST,
+                bounded=False,
+            )
+            job_id = await cluster.job_manager.submit(graph)
+            await checkpointed(cluster, job_id)
+            assert (await cluster.job_manager.overview()).slots_available == 0
+            await cluster.job_manager.cancel(job_id)
+            assert (await cluster.job_manager.wait(job_id, 20_000)).state is JobState.CANCELED
 
     run(story())
 

@@ -32,6 +32,12 @@ WINDOW_QUERY = """SELECT k, window_start, COUNT(*), SUM(v)
   FROM TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY k, window_start, window_end"""
 
 
+KAFKA_SINK = "'connector' = 'kafka', 'format' = 'json'"
+UPSERT_SINK = "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json'"
+GROUP_COLUMNS = "k STRING, cnt BIGINT, total INT, largest INT, PRIMARY KEY (k) NOT ENFORCED"
+GROUP_QUERY = "SELECT k, COUNT(*), SUM(v), MAX(v) FROM src GROUP BY k"
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("savepoints"), taskmanagers=2, slots=2) as running:
@@ -70,6 +76,7 @@ class Pipeline:
         query: str = WINDOW_QUERY,
         bounded: bool = False,
         settings: dict[str, str] | None = None,
+        sink: str = KAFKA_SINK,
     ) -> str:
         session = self.cluster.session({**SETTINGS, "parallelism.default": str(parallelism), **(settings or {})})
         end = (
@@ -87,9 +94,8 @@ class Pipeline:
         )
         session.execute(
             f"""CREATE TABLE dst ({columns}) WITH (
-              'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.target}',
-              'format' = 'json', 'sink.delivery-guarantee' = 'exactly-once',
-              'sink.transactional-id-prefix' = '{self.prefix}'
+              {sink}, 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.target}',
+              'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{self.prefix}'
             )"""
         )
         if savepoint:
@@ -149,6 +155,28 @@ def test_from_parallelism_1_to_4_to_2(cluster: Cluster, kafka: str) -> None:
     assert late_rows(job) == 0
     found, expected = windows(pipeline.rows()), pipeline.expected()
     assert (found - expected, expected - found) == (Counter(), Counter())
+
+
+@pytest.mark.timeout(240)
+def test_groups_without_windows_from_parallelism_1_to_4_to_2(cluster: Cluster, kafka: str) -> None:
+    pipeline = Pipeline(cluster, kafka, 9_000)
+    savepoint = ""
+    for number, parallelism in enumerate((1, 4, 2)):
+        job_id = pipeline.start(parallelism, savepoint, GROUP_COLUMNS, GROUP_QUERY, bounded=True, sink=UPSERT_SINK)
+        pipeline.checkpointed(job_id, 1)
+        producer = pipeline.produce(1.0, slice(3_000 * number, 3_000 * (number + 1)))
+        if number < 2:
+            savepoint = pipeline.stop(job_id)
+        producer.join()
+    cluster.wait_for_job(job_id, "FINISHED", TIMEOUT_S)
+    table: dict[bytes, dict[str, Any]] = {}
+    for record in read_topic(kafka, pipeline.target):
+        table[record.key or b""] = json.loads(record.value or b"null")
+    expected: dict[str, tuple[int, int, int]] = {}
+    for event in pipeline.events:
+        count, total, largest = expected.get(event.k, (0, 0, event.v))
+        expected[event.k] = (count + 1, total + event.v, max(largest, event.v))
+    assert {row["k"]: (row["cnt"], row["total"], row["largest"]) for row in table.values()} == expected
 
 
 @pytest.mark.timeout(240)

@@ -183,6 +183,9 @@ def test_jobs_are_shown_and_stopped(server: FakeServer, gateway: Gateway) -> Non
     expected = [job_id, "insert-into_default_catalog.default_database.o", "RUNNING", "2026-11-29T15:36:16.35Z"]
     assert gateway.run("SHOW JOBS") == [expected]
     assert gateway.run(f"DESCRIBE JOB '{job_id}'") == [expected]
+    server.jobs.slots_missing = 3
+    page = gateway.first(gateway.submit("SHOW JOBS"))
+    assert page["warnings"] == [f"Job {job_id} waits for 3 more slots."]
     assert gateway.run(f"STOP JOB '{job_id}'") == [["OK"]]
     assert server.jobs.states[job_id] is JobState.CANCELED
     assert "does not exist" in gateway.refusal("STOP JOB '00000000000000000000000000000000'")["message"]
