@@ -218,3 +218,38 @@ def test_what_was_written_reads_back_as_additions_and_removals(rows: list[tuple[
     assert decoded.batch.to_pylist() == batch.to_pylist()
     assert decoded.row_kinds is not None
     assert decoded.row_kinds.to_pylist() == [0 if kind in (0, 2) else 3 for kind, _, _ in rows]
+
+
+def test_a_file_as_flink_reads_and_writes_it() -> None:
+    """Recorded from Flink 2.2.1 (filesystem to filesystem), 'debezium-json.ignore-parse-errors' = 'true'."""
+    decoded = decode(
+        event(None, image(1, "a"), "r"),
+        event(image(1, "a"), image(1, None), "u"),
+        event(None, image(2, "b"), "u"),
+        event(image(1, "x"), None, "d"),
+        event(None, None, "c"),
+        '{"op": null}',
+        "nojson",
+        event(None, {"id": "z", "name": "k"}, "c"),
+        event(None, image(9, "t"), "t"),
+        event(None, image(2, '"q'), "c", ts_ms=5),
+        ignore_parse_errors="true",
+    )
+    assert changes(decoded) == ["+I 1 a", "-U 1 a", "+U 1 None", "-D 1 x", "+I None k", '+I 2 "q']
+    assert FORMAT.encoder(COLUMNS, {}, "UTC").encode(decoded.batch, decoded.row_kinds).to_pylist() == [
+        b'{"before":null,"after":{"id":1,"name":"a"},"op":"c"}',
+        b'{"before":{"id":1,"name":"a"},"after":null,"op":"d"}',
+        b'{"before":null,"after":{"id":1,"name":null},"op":"c"}',
+        b'{"before":{"id":1,"name":"x"},"after":null,"op":"d"}',
+        b'{"before":null,"after":{"id":null,"name":"k"},"op":"c"}',
+        b'{"before":null,"after":{"id":2,"name":"\\"q"},"op":"c"}',
+    ]
+    sparse = FORMAT.encoder(COLUMNS, {"encode.ignore-null-fields": "true"}, "UTC")
+    assert sparse.encode(decoded.batch, decoded.row_kinds).to_pylist() == [
+        b'{"after":{"id":1,"name":"a"},"op":"c"}',
+        b'{"before":{"id":1,"name":"a"},"op":"d"}',
+        b'{"after":{"id":1},"op":"c"}',
+        b'{"before":{"id":1,"name":"x"},"op":"d"}',
+        b'{"after":{"name":"k"},"op":"c"}',
+        b'{"after":{"id":2,"name":"\\"q"},"op":"c"}',
+    ]
