@@ -249,9 +249,9 @@ def _grouping_sets(choose: random.Random, table: Table) -> Query:
     sets = choose.choice(
         (f"ROLLUP ({', '.join(keys)})", f"CUBE ({', '.join(keys)})", f"GROUPING SETS (({keys[0]}), ())")
     )
-    grouping = f"GROUPING({keys[0]})"
     used = keys if not sets.startswith("GROUPING") else keys[:1]
-    ours, theirs = _select([*used, grouping], aggregates)
+    ours, theirs = _select([*used, f"GROUPING_ID({', '.join(used)})"], aggregates)
+    theirs = theirs.replace("GROUPING_ID(", "GROUPING(")
     types = (*(c.type.sql for c in table.keys[: len(used)]), "BIGINT", *(a.type for a in aggregates))
     return Query(
         f"SELECT {ours} FROM t GROUP BY {sets}",
