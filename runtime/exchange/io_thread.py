@@ -38,9 +38,10 @@ class IoThread:
     """Listens from construction on. `call`, and `enqueue` of its connections, are for any thread; the rest is for
     the I/O thread itself."""
 
-    def __init__(self, host: str, handler: ConnectionHandler) -> None:
+    def __init__(self, host: str, handler: ConnectionHandler, listener: socket.socket | None = None) -> None:
+        """`listener`: a socket that listens already; else a free port of `host` is taken."""
         self._handler = handler
-        self._listener = socket.create_server((host, 0))
+        self._listener = listener or socket.create_server((host, 0))
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()

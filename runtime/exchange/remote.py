@@ -8,6 +8,7 @@ connection is never resumed: it fails the tasks whose channels were on it and ha
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -144,10 +145,16 @@ class DataServer:
     """Listens from construction on; `port` is where. `on_broken`: the I/O thread has met a mistake of ours and ended;
     nothing can be exchanged any more."""
 
-    def __init__(self, host: str, slot_id: SlotId, on_broken: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        slot_id: SlotId,
+        on_broken: Callable[[Exception], None],
+        listener: socket.socket | None = None,
+    ) -> None:
         self._slot_id = slot_id
         self.on_broken = on_broken
-        self._io = IoThread(host, self)
+        self._io = IoThread(host, self, listener)
         self.port = self._io.port
         self._peers: dict[SlotId, _Peer] = {}
         self._peer_of: dict[FramedConnection, _Peer] = {}

@@ -33,7 +33,7 @@ from runtime.protocol.messages import (
     SlotReady,
     ToSlot,
 )
-from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess, SlotStartError
+from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ CONNECT_RETRY_S = 0.3
 REGISTRATION_TIMEOUT_S = 10.0
 SLOT_RETRY_S_MAX = 10.0
 PINGS_PER_TIMEOUT = 6
+FIRST_LOAD_DELAY_MS = 2_000
+"""The first process of a slot leaves the machine to the JobManager and its gateway for so long, unless it gets work."""
 
 BASE_BYTES = 150_000_000
 """An idle slot process with its libraries loaded."""
@@ -71,6 +73,7 @@ class TaskManager:
         self._heard_at_ms = monotonic_ms()
         self._lost_at_ms = monotonic_ms()
         self._stopping = asyncio.Event()
+        self._registered = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
@@ -109,18 +112,23 @@ class TaskManager:
         failures = 0
         incarnation = 0
         while True:
+            # Whoever leads has to start first; and without a leader there is nothing to be done in a slot.
+            await self._registered.wait()
             incarnation += 1
             slot_id = SlotId(f"{self.id}/{index}/{incarnation}")
             try:
                 slot = await SlotProcess.start(
-                    slot_id, self._settings.host, self._managed_bytes, root / f"slot-{index}-{incarnation}"
+                    slot_id,
+                    self._settings.host,
+                    self._managed_bytes,
+                    root / f"slot-{index}-{incarnation}",
+                    FIRST_LOAD_DELAY_MS if incarnation == 1 else 0,
                 )
-            except (SlotStartError, OSError) as error:
+            except OSError as error:
                 failures += 1
                 _log.error("%s", error)
                 await asyncio.sleep(min(0.5 * 2**failures, SLOT_RETRY_S_MAX))
                 continue
-            failures = 0
             self._slots[slot_id] = slot
             assert slot.offer is not None
             self._send(SlotReady(slot.offer))
@@ -131,6 +139,10 @@ class TaskManager:
                 pass  # The process has ended or is about to.
             finally:
                 await self._bury(slot)
+            failures = 0 if slot.started else failures + 1
+            if failures:
+                _log.error("slot %s did not start: %s", slot_id, slot.exit_reason)
+                await asyncio.sleep(min(0.5 * 2**failures, SLOT_RETRY_S_MAX))
 
     async def _bury(self, slot: SlotProcess) -> None:
         await slot.end(EXIT_GRACE_S)
@@ -174,6 +186,7 @@ class TaskManager:
                     stream.close()
                     if self._job_manager is not None:
                         self._job_manager = None
+                        self._registered.clear()
                         self._lost_at_ms = monotonic_ms()
             if monotonic_ms() - self._lost_at_ms > self._settings.job_manager_loss_timeout_ms:
                 self._end_busy_slots("no JobManager was found in time")
@@ -201,6 +214,7 @@ class TaskManager:
         _log.info("registered with leader %d", answer.leader_token)
         self._end_busy_slots("a leader has taken over")
         self._job_manager = stream
+        self._registered.set()
         self._heard_at_ms = monotonic_ms()
         for slot in self._slots.values():
             if slot.offer is not None and not slot.busy and not slot.ending:

@@ -1,8 +1,9 @@
 """A slot process: `python -m runtime.taskmanager.slot`, started by its supervisor, serves one job once.
 
-Threads: main reads the control channel; *lifeline* ends the process when the supervisor is gone; *exchange* owns the
-data sockets; *report* sends figures; one per task, and its helpers. The process stays when its tasks have ended (a
-query's rows may still be read) until the supervisor ends it.
+It is offered to the JobManager from its start on: the supervisor has bound its data port, and messages wait in the
+control channel. What it needs to run tasks (half a second of CPU to load) comes when the first message does, or when
+the machine had time for whoever had to start first. A daemon thread ends the process when the supervisor is gone; it
+stays when its tasks have ended (a query's rows may still be read) until the supervisor ends it.
 """
 
 from __future__ import annotations
@@ -10,243 +11,15 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import signal
+import socket
 import sys
-import threading
-import time
 from collections.abc import Sequence
 
-import msgspec
-import pyarrow as pa
-
-from planner.ir.operators import ChangelogNormalize, GlobalWindowAggregate, GroupAggregate, SinkMaterializer
-from runtime.exchange.channel import OutputChannel
-from runtime.exchange.credits import channel_capacity
-from runtime.exchange.frames import channel_schema
-from runtime.exchange.local import LocalChannel
-from runtime.exchange.partitioner import partitioner
-from runtime.exchange.remote import DataServer
-from runtime.exchange.writer import RecordWriter
-from runtime.ids import AttemptId, JobId, SlotId
-from runtime.job_settings import duration_ms
 from runtime.lifeline import end_with_parent
-from runtime.protocol.descriptors import ChannelEnd, OutputDescriptor, TaskDescriptor
-from runtime.protocol.messages import (
-    AbortCheckpoint,
-    AssignSplits,
-    CancelTasks,
-    CommitCheckpoint,
-    DeployTasks,
-    EndSources,
-    FromSlot,
-    Message,
-    Ping,
-    Pong,
-    SlotReport,
-    SlotStarted,
-    StartTasks,
-    TaskMetrics,
-    TaskState,
-    TaskStateChanged,
-    TriggerCheckpoint,
-)
-from runtime.taskmanager.failures import failure_of
-from runtime.taskmanager.process_memory import GarbageCollection
-from runtime.taskmanager.slot_control import ControlChannel
-from runtime.taskmanager.task import Task, TaskServices
 
-log = logging.getLogger("runtime.slot")
-
-BROKEN_EXIT_CODE = 70
-"""The process ended itself after a mistake of ours; its supervisor reports the slot as lost."""
-REPORT_INTERVAL_S = 2.0
 NETWORK_BYTES = 64_000_000
-STATEFUL = (GlobalWindowAggregate, GroupAggregate, ChangelogNormalize, SinkMaterializer)
-"""Operators with keyed state: the slot's managed memory is shared equally among those of its tasks."""
-BUFFER_TIMEOUT = "execution.buffer-timeout"
-BUFFER_TIMEOUT_MS = 100
-
-
-class SlotSettings(msgspec.Struct, frozen=True):
-    """What the supervisor says on the command line. `managed_bytes` 0 = unlimited."""
-
-    slot_id: SlotId
-    host: str
-    managed_bytes: int
-    network_bytes: int = NETWORK_BYTES
-    check_operators: bool = False
-
-
-class Slot:
-    """Passes messages to tasks and wires their channels. Used by the main thread, except where said otherwise."""
-
-    def __init__(self, settings: SlotSettings, control: ControlChannel) -> None:
-        self._settings = settings
-        self._control = control
-        self._data = DataServer(settings.host, settings.slot_id, lambda _: os._exit(BROKEN_EXIT_CODE))
-        self._garbage = GarbageCollection()
-        self._job_id: JobId | None = None
-        self._generation = 0
-        self._tasks: dict[AttemptId, Task] = {}
-
-    def run(self) -> None:
-        """Until the supervisor closes the control channel."""
-        self._data.start()
-        self._control.send(SlotStarted(os.getpid(), self._data.port))
-        threading.Thread(target=self._report, name="report", daemon=True).start()
-        while (message := self._control.receive()) is not None:
-            self._handle(message)
-
-    def _handle(self, message: Message) -> None:
-        match message:
-            case Ping(number=number):
-                progress = {str(attempt): task.progress for attempt, task in self._tasks.items()}
-                self._control.send(Pong(number, progress))
-            case DeployTasks():
-                self._deploy(message)
-            case AssignSplits(attempt=attempt):
-                task = self._tasks.get(attempt)
-                if task is not None:
-                    task.deliver(message)
-            case StartTasks() | CommitCheckpoint() | AbortCheckpoint() | EndSources():
-                if isinstance(message, StartTasks):
-                    self._garbage.freeze()
-                for task in self._current(message.job_id, message.generation):
-                    task.deliver(message)
-            case TriggerCheckpoint(attempts=attempts):
-                for task in self._current(message.job_id, message.generation):
-                    if task.attempt in attempts:
-                        task.deliver(message)
-            case CancelTasks():
-                for task in self._current(message.job_id, message.generation):
-                    task.cancel()
-            case _:
-                log.warning("slot %s: dropped an unexpected %s", self._settings.slot_id, type(message).__name__)
-
-    def _current(self, job_id: JobId, generation: int) -> list[Task]:
-        """The tasks a message is for: none when it is stale."""
-        if job_id != self._job_id or generation != self._generation:
-            log.info("slot %s: dropped a stale message of generation %d", self._settings.slot_id, generation)
-            return []
-        return list(self._tasks.values())
-
-    # ------------------------------------------------------------------------------------------------ deployment
-
-    def _deploy(self, message: DeployTasks) -> None:
-        if self._job_id not in (None, message.job_id) or message.generation < self._generation:
-            log.warning("slot %s: refused tasks of a stale generation or of another job", self._settings.slot_id)
-            return
-        if message.generation > self._generation:
-            for task in self._tasks.values():
-                task.cancel()
-        self._tasks = {attempt: task for attempt, task in self._tasks.items() if not task.ended}
-        self._job_id, self._generation = message.job_id, message.generation
-        self._data.begin(message.job_id, message.generation, [d.attempt for d in message.tasks])
-        services = self._services(message.tasks)
-        made: list[Task] = []
-        for descriptor in message.tasks:
-            self._control.send(TaskStateChanged(descriptor.attempt, TaskState.INITIALIZING))
-            try:
-                task = Task(descriptor, services)
-            except Exception as error:  # A setting that cannot be used, an operator that cannot be built.
-                self._fail(descriptor.attempt, error)
-                continue
-            self._tasks[descriptor.attempt] = task
-            made.append(task)
-        for task in made:
-            self._expect_inputs(task)
-        for task in made:
-            try:
-                task.attach([self._writer(task, output) for output in task.descriptor.outputs])
-            except Exception as error:
-                self._fail(task.attempt, error)
-                del self._tasks[task.attempt]
-                continue
-            if task.collect is not None:
-                self._data.readers.register(task.attempt, task.collect.buffer)
-            task.start()
-
-    def _fail(self, attempt: AttemptId, error: Exception) -> None:
-        log.warning("task %s cannot be deployed", attempt, exc_info=error)
-        self._control.send(TaskStateChanged(attempt, TaskState.FAILED, failure_of(error)))
-
-    def _services(self, descriptors: Sequence[TaskDescriptor]) -> TaskServices:
-        channel_count = sum(len(edge.producers) for d in descriptors for edge in d.inputs)
-        stateful = sum(isinstance(o, STATEFUL) for d in descriptors for o in d.vertex.operators)
-        return TaskServices(
-            send=self._send,
-            on_ending=self._on_ending,
-            collect_garbage=self._garbage.at_barrier,
-            managed_bytes=self._settings.managed_bytes // max(1, stateful),
-            channel_bytes=channel_capacity(self._settings.network_bytes, channel_count),
-            check_operators=self._settings.check_operators,
-        )
-
-    def _expect_inputs(self, task: Task) -> None:
-        channels = iter(task.inbox.channels)
-        for edge in task.descriptor.inputs:
-            schema = channel_schema(edge.schema, edge.changelog)
-            for producer in edge.producers:
-                channel = next(channels)
-                if producer.address.slot_id != self._settings.slot_id:
-                    key = (edge.edge_id, producer.attempt, task.attempt)
-                    self._data.input(key, producer.address, schema, channel)
-
-    def _writer(self, task: Task, output: OutputDescriptor) -> RecordWriter:
-        schema = channel_schema(output.schema, output.changelog)
-        channels = [self._output_channel(task, output.edge_id, consumer, schema) for consumer in output.consumers]
-        descriptor = task.descriptor
-        return RecordWriter(
-            partitioner(
-                output.kind,
-                output.keys,
-                len(output.consumers),
-                descriptor.vertex.max_parallelism,
-                descriptor.subtask_index,
-            ),
-            channels,
-            task.wait_backpressured,
-            task.now_ms,
-            duration_ms(descriptor.settings, BUFFER_TIMEOUT, BUFFER_TIMEOUT_MS),
-        )
-
-    def _output_channel(self, task: Task, edge_id: int, end: ChannelEnd, schema: pa.Schema) -> OutputChannel:
-        if end.address.slot_id != self._settings.slot_id:
-            return self._data.output((edge_id, task.attempt, end.attempt), end.address, schema, task.inbox)
-        consumer = self._tasks.get(end.attempt)
-        if consumer is None:
-            raise LookupError(f"task {end.attempt} is not in this slot")
-        return LocalChannel(consumer.input_channel(edge_id, task.attempt), task.inbox)
-
-    # ------------------------------------------------------------------------------------- from other threads
-
-    def _send(self, message: FromSlot) -> None:
-        try:
-            self._control.send(message)
-        except OSError:
-            pass  # The supervisor is gone; the lifeline ends this process.
-
-    def _on_ending(self, task: Task) -> None:
-        """The last figures go before the final state: the slot may be released right after that."""
-        self._data.forget(task.attempt)
-        self._send_report([task])
-
-    def _report(self) -> None:
-        while True:
-            time.sleep(REPORT_INTERVAL_S)
-            self._send_report([task for task in list(self._tasks.values()) if not task.ending])
-
-    def _send_report(self, tasks: list[Task]) -> None:
-        metrics = [self._metrics(task) for task in tasks]
-        known = tuple(m for m in metrics if m is not None)
-        self._send(SlotReport(self._settings.slot_id, self._garbage.at_report(), known))
-
-    def _metrics(self, task: Task) -> TaskMetrics | None:
-        try:
-            return task.metrics()
-        except Exception:  # A gauge looked at something that its task is changing or has closed: next time.
-            log.debug("no metrics of %s", task.attempt, exc_info=True)
-            return None
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -255,6 +28,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address the data port binds to")
     parser.add_argument("--control-fd", type=int, required=True, help="inherited socket to the supervisor")
     parser.add_argument("--lifeline-fd", type=int, required=True, help="inherited pipe; its end ends the process")
+    parser.add_argument("--data-fd", type=int, help="inherited listening socket of the data port")
+    parser.add_argument("--load-delay-ms", type=int, default=0, help="load what tasks need so late, or when asked")
     parser.add_argument("--managed-bytes", type=int, default=0, help="memory for state; 0 = unlimited")
     parser.add_argument("--network-bytes", type=int, default=NETWORK_BYTES, help="memory for input channels")
     parser.add_argument("--check-operators", action="store_true", help="assert the invariants of every operator")
@@ -278,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     # Polars is loaded at deployment and reads this then.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
+    select.select([options.control_fd], [], [], options.load_delay_ms / 1000)
+    from runtime.ids import SlotId
+    from runtime.taskmanager.slot_runtime import SlotSettings, serve
+
     settings = SlotSettings(
         slot_id=SlotId(options.slot_id),
         host=options.host,
@@ -287,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         network_bytes=options.network_bytes,
         check_operators=options.check_operators,
     )
-    Slot(settings, ControlChannel(options.control_fd)).run()
+    serve(settings, options.control_fd, None if options.data_fd is None else socket.socket(fileno=options.data_fd))
     # Without a supervisor nothing here is of use; native threads must not hold up the exit.
     os._exit(0)
 

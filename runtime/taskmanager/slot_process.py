@@ -13,10 +13,9 @@ from pathlib import Path
 from runtime.clock import monotonic_ms
 from runtime.ids import SlotId
 from runtime.lifeline import Lifeline
-from runtime.protocol.connection import ConnectionClosedError, MessageStream
+from runtime.protocol.connection import MessageStream
 from runtime.protocol.messages import Message, Ping, Pong, SlotOffer, SlotStarted, ToSlot
 
-START_TIMEOUT_S = 60.0
 EXIT_GRACE_S = 1.0
 """A process whose control connection has closed gets this long to be gone and leave its exit code."""
 
@@ -35,12 +34,8 @@ _ENVIRONMENT = {
 }
 
 
-class SlotStartError(Exception):
-    """The process ended, or said nothing, before it was ready."""
-
-
 class SlotProcess:
-    """Create with `start`. `busy` once tasks were deployed: a slot serves one job once."""
+    """Create with `start`. `started`: it has said so. `busy`: tasks were deployed; a slot serves one job once."""
 
     def __init__(
         self,
@@ -52,6 +47,7 @@ class SlotProcess:
     ) -> None:
         self.slot_id = slot_id
         self.busy = False
+        self.started = False
         self.ending = False
         self.offer: SlotOffer | None = None
         self._process = process
@@ -64,11 +60,16 @@ class SlotProcess:
         self._closed = False
 
     @classmethod
-    async def start(cls, slot_id: SlotId, host: str, managed_bytes: int, work_directory: Path) -> SlotProcess:
-        """Returns once the slot has told its port. Raises SlotStartError, OSError."""
+    async def start(
+        cls, slot_id: SlotId, host: str, managed_bytes: int, work_directory: Path, load_delay_ms: int = 0
+    ) -> SlotProcess:
+        """Returns with the process started and its data port open: tasks may be sent. What they need it loads when the
+        first message comes, or after the delay. Raises OSError."""
         work_directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         lifeline = Lifeline()
+        listener = socket.create_server((host, 0))
+        data_port = int(listener.getsockname()[1])
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: a folder called like one of our packages in the current directory must not be found first.
@@ -76,7 +77,8 @@ class SlotProcess:
                 *("--control-fd", str(theirs.fileno()), "--lifeline-fd", str(lifeline.read_fd)),
                 *("--host", host, "--slot-id", slot_id),
                 *("--managed-bytes", str(managed_bytes)),
-                pass_fds=(theirs.fileno(), lifeline.read_fd),
+                *("--data-fd", str(listener.fileno()), "--load-delay-ms", str(load_delay_ms)),
+                pass_fds=(theirs.fileno(), lifeline.read_fd, listener.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
                 # What libraries write to the temporary folder goes when the slot goes.
@@ -84,33 +86,20 @@ class SlotProcess:
             )
         finally:
             theirs.close()
+            listener.close()
             lifeline.close_read()
         stream = MessageStream(*await asyncio.open_connection(sock=ours))
         slot = cls(slot_id, process, stream, lifeline, work_directory)
-        try:
-            slot.offer = await slot._started(managed_bytes)
-        except BaseException:
-            await slot.end()
-            raise
+        slot.offer = SlotOffer(slot_id, data_port, managed_bytes, process.pid)
         return slot
-
-    async def _started(self, managed_bytes: int) -> SlotOffer:
-        try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                started = await self._stream.receive()
-        except (ConnectionClosedError, TimeoutError) as error:
-            await self.end(EXIT_GRACE_S)
-            raise SlotStartError(f"slot {self.slot_id} did not start: {self.exit_reason}") from error
-        if not isinstance(started, SlotStarted):
-            raise SlotStartError(f"slot {self.slot_id} began with {type(started).__name__}")
-        self._answered_at_ms = monotonic_ms()
-        return SlotOffer(self.slot_id, started.data_port, managed_bytes, started.pid)
 
     async def receive(self) -> Message:
         """The slot's next message for the JobManager. Raises ConnectionClosedError when the process is gone."""
         while True:
             message = await self._stream.receive()
-            if not isinstance(message, Pong):
+            if isinstance(message, SlotStarted):
+                self.started = True
+            elif not isinstance(message, Pong):
                 return message
             self._answered_at_ms = monotonic_ms()
 
