@@ -2,9 +2,9 @@
 
 `python -m benchmarks.raw --stage decode …` reads a topic to its end and does one step more per stage: `consume` takes
 the values, `decode` makes record batches of them with the bare JSON library (none of our checks), `encode` makes JSON
-of those again, `produce` sends that to a
-topic. It prints CPU seconds of the whole process, librdkafka's threads included, from just before the client is
-made to the last acknowledgement.
+of those again, `produce` sends that to a topic. It prints CPU seconds of the whole process, librdkafka's threads
+included, from just before the client is made to the last acknowledgement. As many of these run at once, each over its
+share of the partitions, as the pipeline has subtasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--target", default="")
-    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--partitions", default=",".join(map(str, range(PARTITIONS))))
     parser.add_argument("--stage", choices=STAGES, required=True)
     parser.add_argument("--columns", default=",".join(column.name for column in COLUMNS))
     arguments = parser.parse_args()
@@ -54,15 +54,17 @@ def main() -> None:
     consumer = Consumer(
         common | {"group.id": "raw", "enable.auto.commit": False, "fetch.queue.backoff.ms": 5, "check.crcs": False}
     )
-    consumer.assign([TopicPartition(arguments.topic, partition, 0) for partition in range(PARTITIONS)])
+    partitions = [TopicPartition(arguments.topic, int(number), 0) for number in arguments.partitions.split(",")]
+    rows_expected = sum(consumer.get_watermark_offsets(partition)[1] for partition in partitions)
+    consumer.assign(partitions)
     producer = Producer(common | {"linger.ms": 5, "queue.buffering.max.messages": 500_000}) if stage == 3 else None
     rows, target_partition = 0, 0
-    while rows < arguments.rows:
+    while rows < rows_expected:
         values: list[bytes] = []
         for _ in range(BATCHES_MERGED):
             # Two calls fetch the values: a message object per record is the client's own cost.
             values.extend(filter(None, (message.value() for message in consumer.consume(MESSAGES_PER_CALL, 0.2))))
-            if len(values) + rows >= arguments.rows:
+            if len(values) + rows >= rows_expected:
                 break
         rows += len(values)
         if stage == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -38,8 +39,10 @@ def create(bootstrap_servers: str, *names: str) -> None:
         created.result(TIMEOUT_S)
 
 
-def fill(bootstrap_servers: str, topic: str, rows: int) -> int:
-    """Write that many bids, in order of event time within each partition; returns bytes written."""
+def fill(bootstrap_servers: str, topic: str, rows: int, keys: int = 0) -> int:
+    """Write that many bids, in order of event time within each partition; returns bytes written. `keys`: auctions are
+    so many, each bid for any of them."""
+    random = np.random.default_rng(7)
     settings = Settings(rate=EVENTS_PER_SECOND, auction_proportion=3, bid_proportion=46, bid_size=120)
     make = Rows(settings, BID, COLUMNS)
     encoder = FORMAT.encoder(COLUMNS, {}, "UTC")
@@ -51,6 +54,9 @@ def fill(bootstrap_servers: str, topic: str, rows: int) -> int:
         batch = make(split, first, ROWS_PER_BATCH)
         first += ROWS_PER_BATCH
         batch = batch.slice(0, min(batch.num_rows, rows - written))
+        if keys:
+            auctions = pa.array(random.integers(0, keys, batch.num_rows))
+            batch = pa.RecordBatch.from_arrays([auctions, *batch.columns[1:]], schema=batch.schema)
         values = encoder.encode(batch)
         for partition in range(PARTITIONS):
             chosen = values.take(np.arange(partition, len(values), PARTITIONS)).to_pylist()
