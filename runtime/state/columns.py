@@ -178,6 +178,8 @@ class FixedColumn:
         return (count,) if self._words == 1 else (count, self._words)
 
     def _from_arrow(self, array: Array) -> tuple[NumpyArray, Mask | None]:
+        if array.type != self.kind:
+            array = array.cast(self.kind)
         return from_arrow(array, self._dtype, self._words)
 
 
@@ -234,6 +236,8 @@ class BytesColumn:
         self._views[slots] = 0
 
     def write(self, slots: Slots, values: Array) -> None:
+        if values.type != self.kind:
+            values = values.cast(self.kind)
         views = views_of(values)
         if len(slots) > 1:
             # A slot counts once, with its last value, or its bytes would be counted as live twice.
@@ -248,6 +252,8 @@ class BytesColumn:
         return self._materialise(self._views[slots])
 
     def prepare(self, keys: Array) -> BytesKeys:
+        if keys.type != self.kind:
+            keys = keys.cast(self.kind)
         return BytesKeys(views_of(keys), keys)
 
     def same(self, slots: Slots, keys: Any, rows: Slots) -> Mask:

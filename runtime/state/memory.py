@@ -65,12 +65,18 @@ class SegmentedBackend(ABC):
         """See KeyedStateBackend."""
         captures = [(name, state.capture()) for name, state in self._windows.items()]
         captures += [(name, table.capture()) for name, table in self._tables.items()]
+        handles: list[SegmentHandle] = []
+        for name, capture in captures:
+            capture.write_early(
+                lambda pieces, name=name: handles.extend(  # type: ignore[misc]
+                    write_pieces(pieces, self._writer, name, checkpoint_id)
+                )
+            )
 
         def write() -> tuple[SegmentHandle, ...]:
-            handles: list[SegmentHandle] = []
             try:
                 for name, capture in captures:
-                    handles += write_pieces(capture.pieces(), self._writer, name, checkpoint_id)
+                    handles.extend(write_pieces(capture.pieces(), self._writer, name, checkpoint_id))
             finally:
                 for _, capture in captures:
                     capture.close()

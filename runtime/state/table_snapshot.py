@@ -9,7 +9,7 @@ row as it was when the snapshot was opened; rows made later are marked from the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import RLock
 from typing import Protocol
 
@@ -29,8 +29,17 @@ SEGMENT_BYTES = 16 << 20
 """A segment is written when so much has been collected: what a snapshot needs in memory."""
 
 
+PRESERVED_ROWS_MAX = 262_144
+"""Rows copied by the task's thread that may wait for the writing one; above it the task writes them itself."""
+
+WritePieces = Callable[[list[pa.RecordBatch]], None]
+
+
 class Capture(Protocol):
     """State as it was when the capture was made, for the thread that writes it."""
+
+    def write_early(self, write: WritePieces) -> None:
+        """What to call, in the task's thread, with rows that have piled up. Raises OSError."""
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """Every row once, the key group first."""
@@ -50,9 +59,15 @@ class TableCapture:
         # Fresh pages: nothing is written until a row is captured.
         self._captured: npt.NDArray[np.bool_] = np.zeros(self._slot_count, dtype=np.bool_)
         self._preserved: deque[pa.RecordBatch] = deque()
+        self._preserved_rows = 0
+        self._write_early: WritePieces | None = None
+        self._failure: OSError | None = None
         self._next = 0
         self._open = open_captures
         open_captures.append(self)
+
+    def write_early(self, write: WritePieces) -> None:
+        self._write_early = write
 
     def preserve(self, slots: Slots) -> None:
         """These rows are about to change. The caller holds the lock."""
@@ -61,6 +76,9 @@ class TableCapture:
         if len(slots):
             self._captured[slots] = True
             self._preserved.append(self._store.rows(slots))
+            self._preserved_rows += len(slots)
+            if self._preserved_rows > PRESERVED_ROWS_MAX and self._write_early is not None and self._failure is None:
+                self._hand_over()
 
     def exclude(self, slots: Slots) -> None:
         """These slots get new rows, which are not part of the snapshot. The caller holds the lock."""
@@ -80,9 +98,24 @@ class TableCapture:
             if self in self._open:
                 self._open.remove(self)
 
+    def _hand_over(self) -> None:
+        """The writing thread does not keep up."""
+        assert self._write_early is not None
+        pieces = list(self._preserved)
+        self._preserved.clear()
+        self._preserved_rows = 0
+        try:
+            self._write_early(pieces)
+        except OSError as error:  # Fails the snapshot, in the thread that writes it, not the task.
+            self._failure = error
+
     def _take(self) -> pa.RecordBatch | None:
+        if self._failure is not None:
+            raise self._failure
         if self._preserved:
-            return self._preserved.popleft()
+            piece = self._preserved.popleft()
+            self._preserved_rows -= piece.num_rows
+            return piece
         while self._next < self._slot_count:
             first, self._next = self._next, min(self._next + CAPTURED_ROWS, self._slot_count)
             slots = self._store.live_among(first, self._next)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from runtime.state.errors import SegmentError
 from runtime.state.protocol import Reduce
-from runtime.state.table_snapshot import Capture
+from runtime.state.table_snapshot import Capture, WritePieces
 
 BLOCKS_MAX = 64
 """Blocks a window may pile up before the youngest of them are merged."""
@@ -120,6 +120,9 @@ class WindowsCapture:
     def __init__(self, state: MemoryWindowState, windows: dict[int, Blocks]) -> None:
         self._state = state
         self._windows = windows
+
+    def write_early(self, write: WritePieces) -> None:
+        """Nothing piles up: blocks are immutable."""
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         for end in sorted(self._windows):

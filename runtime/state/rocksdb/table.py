@@ -17,7 +17,7 @@ from runtime.state.keyed_table import PIECE_ROWS, MemoryKeyedTable, check_column
 from runtime.state.protocol import Slots
 from runtime.state.rocksdb.database import Family, View
 from runtime.state.row_store import LAST_WRITE_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
-from runtime.state.table_snapshot import Capture
+from runtime.state.table_snapshot import Capture, WritePieces
 
 Array = Any
 
@@ -297,6 +297,9 @@ class RocksCapture:
         self._hot = hot
         self._cold = cold
         self._rows_of = rows_of
+
+    def write_early(self, write: WritePieces) -> None:
+        self._hot.write_early(write)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """Every row once, hot ones first: they cost the task's thread copies while they wait."""

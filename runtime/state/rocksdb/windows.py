@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from runtime.state.protocol import Reduce
 from runtime.state.rocksdb.database import Family, View
-from runtime.state.table_snapshot import Capture
+from runtime.state.table_snapshot import Capture, WritePieces
 from runtime.state.window_blocks import MemoryWindowState, WindowsCapture
 
 SPILLED_ROWS = 16_384
@@ -91,6 +91,9 @@ class RocksWindowsCapture:
         self._young = young
         self._old = old
         self._spilled_ends = spilled_ends
+
+    def write_early(self, write: WritePieces) -> None:
+        """Nothing piles up: blocks are immutable."""
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         for end in self._spilled_ends:

@@ -86,7 +86,10 @@ def test_a_snapshot_of_a_table_in_use_is_the_table_at_the_barrier(backend: str, 
         rows = [row for piece in written for row in piece.slice(0, piece.num_rows).to_pylist()]
         key_count = len(shape.kinds)
         seen = [
-            (tuple(row[f"k{i}"] for i in range(key_count)), tuple(row[f"v{i} {name}"] for i, name in enumerate(VALUES.names)))
+            (
+                tuple(row[f"k{i}"] for i in range(key_count)),
+                tuple(row[f"v{i} {name}"] for i, name in enumerate(VALUES.names)),
+            )
             for row in rows
         ]
         assert sorted(repr(row) for row in seen) == at_barrier

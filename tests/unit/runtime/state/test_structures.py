@@ -135,8 +135,12 @@ def collect(write: WriteSegments, handles: list[SegmentHandle]) -> None:
     handles.extend(write())
 
 
-def test_a_snapshot_written_by_another_thread_is_the_state_at_the_barrier(tmp_path: Path) -> None:
+@pytest.mark.parametrize("early_rows", [262_144, 2_000])
+def test_a_snapshot_written_by_another_thread_is_the_state_at_the_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early_rows: int
+) -> None:
     """The task goes on changing rows in place, removing and making them while the snapshot is read."""
+    monkeypatch.setattr("runtime.state.table_snapshot.PRESERVED_ROWS_MAX", early_rows)
     choice = np.random.default_rng(5)
     backend = MemoryStateBackend("op", operator_context(tmp_path))
     keys = pa.schema([("k", pa.int64())])
@@ -167,3 +171,25 @@ def test_a_snapshot_written_by_another_thread_is_the_state_at_the_barrier(tmp_pa
         again = restored.keyed_table("t", keys, NUMBERS)
         (held,) = list(again.all_slots())
         assert dict(zip(again.keys(held)[0].to_pylist(), again.numbers(0)[held].tolist(), strict=True)) == expected
+
+
+def test_a_disk_that_is_full_fails_the_snapshot_and_not_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.state.table_snapshot.PRESERVED_ROWS_MAX", 10)
+    backend = MemoryStateBackend("op", operator_context(tmp_path))
+    table = backend.keyed_table("t", pa.schema([("k", pa.int64())]), NUMBERS)
+    slots, _ = table.slots([pa.array(range(100), pa.int64())], groups(100))
+    table.settle()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backend._writer, "write", full)
+    write = backend.capture(1)
+    table.touch(slots)
+    table.settle()
+    with pytest.raises(OSError, match="No space"):
+        write()
+    monkeypatch.undo()
+    assert sum(handle.row_count for handle in backend.capture(2)()) == 100
