@@ -24,7 +24,7 @@ from connectors.api import (
 )
 from connectors.errors import ConnectorError, RecordError
 from connectors.kafka.partitioner import murmur2
-from planner.ir.types import BIGINT, INT, STRING, DataType, Field, map_of, to_arrow
+from planner.ir.types import BIGINT, INT, STRING, DataType, Field, map_of, timestamp_ltz, to_arrow
 from planner.ir.types import BYTES as VARBINARY
 from tests.support.topics import DEADLINE_S, Record, create_topic, produce, read_topic, unique_name
 
@@ -331,3 +331,20 @@ def test_a_changelog_is_written_as_debezium_events_with_keys_and_headers(kafka: 
     assert [record.headers for record in found] == [[("from", b"x")], [("from", b"x")], [], []]
     rows, _ = table.read()
     assert rows == [("+I", "a", 1), ("-D", "a", 1), ("+I", "a", 2), ("-D", "a", 2)]
+
+
+def test_timestamps_go_with_upserts_and_tombstones(kafka: str, tmp_path: Path) -> None:
+    table = Table(kafka, UPSERT)
+    stamp = timestamp_ltz(3)
+    metadata = (MetadataField("at", "timestamp", stamp),)
+    writer = table.writer(tmp_path / "epochs", metadata)
+    writer.recover([OwnerState(0)])
+    first = 1_700_000_000_000
+    rows = (("+I", "a", 1, first), ("+I", "b", 2, first + 1), ("+U", "a", 3, first + 2), ("-D", "b", None, first + 3))
+    writer.write(*changes((*KV, stamp), *rows))
+    writer.prepare_commit(1)
+    writer.commit(1)
+    writer.close()
+    table.settle()
+    found = [(record.key, record.value, record.timestamp_ms - first) for record in read_topic(kafka, table.topic)]
+    assert found == [(b'{"k":"a"}', b'{"k":"a","v":3}', 2), (b'{"k":"b"}', None, 3)]
