@@ -45,6 +45,7 @@ class Pipeline:
     target: float
     topic: str = "bids"
     sink_connector: str = "kafka"
+    watermark: bool = True
 
 
 PIPELINES = (
@@ -78,6 +79,7 @@ PIPELINES = (
         0.40,
         topic="bids-of-a-million",
         sink_connector="upsert-kafka",
+        watermark=False,
     ),
 )
 
@@ -129,9 +131,9 @@ class Bench:
 
     def _tables(self, pipeline: Pipeline, topic: str, target: str) -> list[str]:
         where = f"'properties.bootstrap.servers' = '{self._bootstrap_servers}'"
-        source = f"""CREATE TEMPORARY TABLE bids (
-              {DECLARED}, WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND
-            ) WITH ('connector' = 'kafka', 'format' = 'json', {where}, 'topic' = '{topic}',
+        watermark = ", WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND" if pipeline.watermark else ""
+        source = f"""CREATE TEMPORARY TABLE bids ({DECLARED}{watermark}) WITH (
+              'connector' = 'kafka', 'format' = 'json', {where}, 'topic' = '{topic}',
               'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"""
         formats = "'format' = 'json', 'scan.startup.mode' = 'earliest-offset'"
         if pipeline.sink_connector == "upsert-kafka":
