@@ -203,6 +203,54 @@ _LOCAL_WINDOWS = {
     "steps": "CUMULATE(TABLE clock, DESCRIPTOR(ts), INTERVAL '6' HOUR, INTERVAL '1' DAY)",
 }
 
+_MIXED = """
+SELECT window_start, window_end, COUNT(DISTINCT bidder) AS a, SUM(DISTINCT price) AS b, COUNT(DISTINCT item)
+FILTER (WHERE price > 10) AS c, MIN(bidder) AS d FROM @cumulate GROUP BY window_start, window_end
+
+SELECT item, COUNT(DISTINCT bidder) AS a, COUNT(DISTINCT bidder) FILTER (WHERE price > 10) AS b, SUM(DISTINCT
+price) FILTER (WHERE bidder <> 'ann') AS c, COUNT(DISTINCT price) AS d FROM bids GROUP BY item
+
+SELECT city, COUNT(DISTINCT age) AS a, COUNT(DISTINCT name) FILTER (WHERE age > 30) AS b, SUM(DISTINCT age) AS
+c, LISTAGG(DISTINCT name, '+') AS d FROM people GROUP BY city
+
+SELECT age, MIN(name) AS a, MAX(name) AS b, FIRST_VALUE(name) AS c, LAST_VALUE(name) AS d FROM people GROUP BY age
+
+SELECT c, LISTAGG(city) AS l, MAX(s) AS m FROM (SELECT city, COUNT(*) AS c, SUM(age) AS s FROM people GROUP BY
+city) GROUP BY c
+
+SELECT n, COUNT(*) AS k, SUM(s) AS t FROM (SELECT item, COUNT(*) AS n, SUM(price) AS s FROM bids GROUP BY item)
+GROUP BY CUBE (n)
+
+SELECT DISTINCT n FROM (SELECT city, COUNT(*) AS n FROM people GROUP BY city)
+
+SELECT city, COUNT(*) AS n FROM (SELECT city, age FROM people UNION ALL SELECT bidder, price FROM bids) GROUP BY city
+
+SELECT a, b, COUNT(*) AS n FROM (SELECT city AS a, age AS b FROM people WHERE age > 20) GROUP BY GROUPING SETS
+((a, b), (b), ()) HAVING COUNT(*) > 1
+
+SELECT window_start, window_end, item, n, COUNT(*) AS k FROM (SELECT window_start, window_end, item, COUNT(*) AS
+n FROM @tumble GROUP BY window_start, window_end, item) GROUP BY window_start, window_end, GROUPING SETS
+((item), (n))
+
+SELECT COUNT(*) AS n, SUM(n) AS s FROM (SELECT window_start, COUNT(*) AS n FROM @hop GROUP BY window_start)
+
+SELECT CASE WHEN price > 10 THEN 'big' ELSE 'small' END AS size, COUNT(*) AS n, AVG(price) * 2 + MIN(price) AS x
+FROM bids GROUP BY CASE WHEN price > 10 THEN 'big' ELSE 'small' END
+
+SELECT window_start, window_end, item, LISTAGG(bidder) AS l, COUNT(DISTINCT bidder) AS d FROM @tumble GROUP BY
+window_start, window_end, CUBE (item)
+
+SELECT SUM(price) AS s FROM bids HAVING SUM(price) > 1000
+
+SELECT 1 AS x FROM bids HAVING COUNT(*) > 3
+
+SELECT COUNT(*) AS n, MAX(item) AS m FROM bids GROUP BY ()
+
+SELECT item, ROW(item, bidder) AS r, COUNT(*) AS n FROM bids GROUP BY item, ROW(item, bidder)
+
+SELECT ARRAY[item] AS a, COUNT(*) AS n FROM bids GROUP BY ARRAY[item]
+"""
+
 _CALLS = "COUNT(*) AS n, SUM(price) AS s, AVG(price) AS a, MAX(big) AS m, COUNT(DISTINCT bidder) AS d"
 
 
@@ -223,5 +271,6 @@ QUERIES = [
         for zone in ("America/Los_Angeles", "Europe/Berlin")
         for query in _IN_LOCAL_TIME.strip().split("\n\n")
     ),
+    *(("UTC", _expanded(query)) for query in _MIXED.strip().split("\n\n")),
 ]
 """`table.local-time-zone` and query."""

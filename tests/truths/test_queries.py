@@ -56,6 +56,8 @@ def as_recorded(value: Any, type_: DataType) -> Any:
         return None
     if type_.root is TypeRoot.DECIMAL:
         return Decimal(value)
+    if type_.root is TypeRoot.ROW:
+        return {f.name: as_recorded(v, f.type) for f, v in zip(type_.fields, value, strict=True)}
     return _moment(value) if type_.is_timestamp else value
 
 
