@@ -40,8 +40,9 @@ def property_type(which: WindowProperty, time_type: t.DataType) -> t.DataType:
 def window_table_function(plan: Plan, window: Window, time_index: int) -> WindowTableFunction:
     """The input's columns, its time column demoted, and the three window columns."""
     time = plan.columns[time_index]
+    moved = "processing" if time.type.is_proctime else "event"
     demoted = Column(
-        time.name, time.type.with_time_attribute(None), "a window function moved event time to window_time"
+        time.name, time.type.with_time_attribute(None), f"a window function moved {moved} time to window_time"
     )
     columns = [demoted if i == time_index else c for i, c in enumerate(plan.columns)]
     columns += [Column(p.value, property_type(p, window.time_type)) for p in PROPERTIES]

@@ -233,6 +233,7 @@ def test_time_zone_reaches_the_window() -> None:
     graph = graph_of(WINDOWED, {"table.local-time-zone": "GMT+8"})
     local = graph.vertices[0].operators[-1]
     assert isinstance(local, ir.LocalWindowAggregate)
+    assert isinstance(local.window, ir.TumbleWindow)
     assert local.window.time_zone == "+08:00"
 
 
