@@ -125,8 +125,6 @@ class Checkpointing:
         manifest = generation.restored.manifest
         self._verified = {segment.path for segment in manifest.segments} if manifest is not None else set()
         self._retained = [manifest] if manifest is not None else []
-        if manifest is not None and self._pointer is not None:
-            history.restored(self._pointer, manifest, services.store.job_directory(manifest.job_id))
         self._background: set[asyncio.Task[None]] = set()
         checkpoint = settings.checkpoint
         if generation.graph.is_query:

@@ -305,6 +305,8 @@ class JobMaster:
             self.post(core.PreparationFailed(failure_of(error)))
             return
         self._prepared = (restored, splits)
+        if restored.pointer is not None and restored.manifest is not None:
+            self._history.restored(restored.pointer, restored.manifest, store.job_directory(self.job_id))
         stopped = restored.pointer is not None and bool(restored.pointer.stopped_with)
         self.post(core.GenerationPrepared(self.record.generation, stopped))
 

@@ -29,6 +29,7 @@ from runtime.api import (
     UnknownJobError,
     UnknownSavepointError,
 )
+from runtime.checkpoint.manifest import CheckpointPointer
 from runtime.checkpoint.recovery import RestoreRefusedError
 from runtime.checkpoint.savepoint import SavepointDirectoryError, local_path
 from runtime.checkpoint.store import CheckpointStore
@@ -39,7 +40,7 @@ from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_se
 from runtime.jobmanager import job as core
 from runtime.jobmanager.endpoint import TaskManagerEndpoint
 from runtime.jobmanager.job_master import JobMaster
-from runtime.jobmanager.preparation import check_savepoint, check_submission
+from runtime.jobmanager.preparation import check_savepoint, check_submission, mark_stopped
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError
@@ -256,8 +257,18 @@ class JobManager:
             self._services.store.drop_job(record.job_id)
             self._records.delete(record.job_id)
         for record in ended[-ENDED_JOBS_KEPT:]:
-            self._ended[record.job_id] = self._records.history(record.job_id) or _bare_status(record)
+            self._ended[record.job_id] = self._records.history(record.job_id) or self._finish_ended(record)
         return records
+
+    def _finish_ended(self, record: JobRecord) -> JobStatus:
+        """The JobManager died between the record of a job's end and what follows it."""
+        status = _bare_status(record, self._records.pointer(record.job_id))
+        if record.state is JobState.FINISHED:
+            mark_stopped(self._records, record.job_id)
+        if record.state is not JobState.FAILED or record.is_query:
+            self._services.store.drop_job(record.job_id)
+        self._records.set_history(status)
+        return status
 
     def _forget_old_jobs(self) -> None:
         """Ended jobs keep no more than a place in the history."""
@@ -276,7 +287,17 @@ class JobManager:
         self._leadership_lost.set()
 
 
-def _bare_status(record: JobRecord) -> JobStatus:
+def _bare_status(record: JobRecord, pointer: CheckpointPointer | None = None) -> JobStatus:
+    checkpoints = CheckpointSummary()
+    if pointer is not None:
+        checkpoints = CheckpointSummary(latest_completed_id=pointer.checkpoint_id)
+        if pointer.stopped_with:
+            checkpoints = CheckpointSummary(
+                latest_completed_id=pointer.checkpoint_id,
+                latest_savepoint_id=pointer.checkpoint_id,
+                latest_savepoint_path=pointer.stopped_with,
+                latest_savepoint_at_ms=record.end_ms,
+            )
     return JobStatus(
         record.job_id,
         record.name,
@@ -285,7 +306,7 @@ def _bare_status(record: JobRecord) -> JobStatus:
         record.end_ms,
         record.state_timestamps_ms,
         (),
-        CheckpointSummary(),
+        checkpoints,
         record.restarts,
         failure=record.failure,
         generation=record.generation,

@@ -150,9 +150,25 @@ def test_a_stop_is_finished_by_the_next_job_manager(tmp_path: Path) -> None:
             await cluster.until(job_id, "the savepoint", lambda s: bool(s.checkpoints.latest_savepoint_path))
             await cluster.restart_job_manager()
             status = await finished(cluster, job_id)
-            assert (await cluster.job_manager.status(job_id)).state is JobState.FINISHED
-            if status.generation > 1:
-                location = status.checkpoints.latest_savepoint_path
-                assert Path(location, savepoints.COMMITTED).exists()
+            location = status.checkpoints.latest_savepoint_path
+            assert Path(location, savepoints.COMMITTED).exists()
+
+    run(story())
+
+
+def test_a_crash_right_after_the_end_of_a_stopped_job_keeps_its_savepoint_known(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with RuntimeCluster(tmp_path, slots=1) as cluster:
+            job_id = await running(cluster, numbers())
+            location = await stopped(cluster, job_id, tmp_path / "savepoints")
+            # As if the JobManager had died between the record of the end and the last status.
+            cluster.job_manager.metadata.delete("job-history", job_id)
+            Path(location, savepoints.COMMITTED).unlink()
+            (tmp_path / "checkpoints" / job_id).mkdir()
+            await cluster.restart_job_manager()
+            status = await cluster.job_manager.status(job_id)
+            assert (status.state, status.checkpoints.latest_savepoint_path) == (JobState.FINISHED, location)
+            assert Path(location, savepoints.COMMITTED).exists()
+            assert not (tmp_path / "checkpoints" / job_id).exists()
 
     run(story())
