@@ -9,7 +9,7 @@ which a fresh process can go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -216,6 +216,14 @@ class SinkWriter(Protocol):
         """Release clients without committing anything."""
 
 
+@runtime_checkable
+class FinishingWriter(Protocol):
+    """What a writer has besides `SinkWriter` that keeps something open from one checkpoint to the next."""
+
+    def finish(self) -> None:
+        """No row will follow: the next `prepare_commit` leaves nothing open."""
+
+
 class SinkConnector(Protocol):
     """A table seen as a sink."""
 
@@ -339,3 +347,13 @@ class Format(Protocol):
 
     def validate(self, options: Mapping[str, str]) -> None:
         """Raises OptionError naming the option."""
+
+
+@runtime_checkable
+class PositionalFormat(Protocol):
+    """What a format has besides `Format` whose messages hold fields by position, without names."""
+
+    def selecting_decoder(
+        self, columns: tuple[Field, ...], wanted: tuple[int, ...], options: Mapping[str, str], local_time_zone: str
+    ) -> Decoder:
+        """Decodes messages of `columns` into those columns that `wanted` indexes, in its order."""

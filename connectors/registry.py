@@ -20,6 +20,7 @@ _CONNECTORS = {
     "blackhole": "connectors.blackhole",
 }
 _FORMATS = {
+    "csv": "connectors.formats.csv",
     "json": "connectors.formats.json",
     "debezium-json": "connectors.formats.debezium_json",
     "raw": "connectors.formats.raw",

@@ -55,7 +55,7 @@ def find_files(path: str) -> list[FileSplit]:
             found.append(match)
     if not found and not any(os.path.isdir(match) for match in matches):
         raise ConnectorError(f"there is no file at '{path}'", domain=ErrorDomain.USER, retry=False)
-    return [_described(file) for file in found]
+    return [split for file in found if (split := _described(file)) is not None]
 
 
 def _below(directory: Path) -> list[Path]:
@@ -70,17 +70,23 @@ def _below(directory: Path) -> list[Path]:
     return found
 
 
-def _described(file: Path) -> FileSplit:
-    status = file.stat()
+def _described(file: Path) -> FileSplit | None:
+    """None: the file is gone since it was found."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
     return FileSplit(str(file.absolute()), status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 class LineReader:
-    """Reads one file from a position, some whole lines at a time."""
+    """Reads one file from a position, some whole lines at a time. Where there is a `quote` byte, a line end between two
+    of them does not end the line: it is part of a record."""
 
-    def __init__(self, split: FileSplit, position: Position) -> None:
+    def __init__(self, split: FileSplit, position: Position, quote: int | None = None) -> None:
         self.split = split
         self.position = position
+        self._quote = quote
         try:
             self._file = open(split.path, "rb")  # noqa: SIM115 - held until close()
         except OSError as problem:
@@ -96,16 +102,31 @@ class LineReader:
         At least one line unless the file is at its end; the last line need not end with a newline."""
         wanted = min(bytes_max, self.split.size - self.position.offset)
         data = self._read(wanted)
-        while b"\n" not in data and self.position.offset + len(data) < self.split.size:
-            data += self._read(min(bytes_max, self.split.size - self.position.offset - len(data)))
-        if data and self.position.offset + len(data) >= self.split.size and not data.endswith(b"\n"):
-            data += b"\n"
-        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE)[:lines_max] + 1
+        ends = self._line_ends(data)
+        while not len(ends) and self.position.offset + len(data) < self.split.size:
+            data += self._read(min(max(bytes_max, len(data)), self.split.size - self.position.offset - len(data)))
+            ends = self._line_ends(data)
+        if data and self.position.offset + len(data) >= self.split.size and not (len(ends) and ends[-1] == len(data)):
+            if not data.endswith(b"\n"):
+                data += b"\n"
+            # The last line need not end, nor a quote in it.
+            ends = np.append(ends, len(data))
+        ends = ends[:lines_max]
         offsets = np.concatenate([np.zeros(1, np.int64), ends])
         used = int(offsets[-1])
         self.position = Position(min(self.position.offset + used, self.split.size), self.position.line + len(ends))
         self._file.seek(self.position.offset)
         return memoryview(data)[:used], offsets
+
+    def _line_ends(self, data: bytes) -> Int64Array:
+        """Offsets behind the line ends in `data`, which begins with a line."""
+        values = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(values == NEWLINE)
+        if self._quote is not None:
+            quotes = np.flatnonzero(values == self._quote)
+            if len(quotes):
+                ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return ends.astype(np.int64) + 1
 
     def _read(self, wanted: int) -> bytes:
         try:

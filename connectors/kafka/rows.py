@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors import registry
-from connectors.api import Decoder, Int64Array, Messages, MetadataField, ReaderContext
+from connectors.api import Decoder, Int64Array, Messages, MetadataField, PositionalFormat, ReaderContext
 from connectors.arrow import rows_without_columns
 from connectors.errors import RecordError
 from connectors.kafka.metadata import metadata_array
@@ -194,10 +194,15 @@ def _decoder(
     context: ReaderContext,
     metadata: tuple[MetadataField, ...] = (),
 ) -> Decoder:
+    chosen = registry.format(form.name)
+    if isinstance(chosen, PositionalFormat):
+        wanted = tuple(form.columns.index(i) for i in indexes)
+        every = tuple(columns[i] for i in form.columns)
+        return chosen.selecting_decoder(every, wanted, form.options, context.local_time_zone)
     fields = tuple(
         Field(columns[i].name.removeprefix(prefix), columns[i].type, columns[i].description) for i in indexes
     )
-    return registry.format(form.name).decoder(fields, form.options, context.local_time_zone, metadata)
+    return chosen.decoder(fields, form.options, context.local_time_zone, metadata)
 
 
 def _lines(records: Records, texts: Texts, chosen: Int64Array, suffix: str) -> Messages:

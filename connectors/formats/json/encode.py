@@ -71,11 +71,11 @@ class JsonEncoder:
             case TypeRoot.CHAR | TypeRoot.VARCHAR:
                 return '"', _escape(array), '"'
             case TypeRoot.BINARY | TypeRoot.VARBINARY:
-                return '"', _base64(array), '"'
+                return '"', base64_texts(array), '"'
             case TypeRoot.DATE:
                 return '"', array.cast(pa.string()), '"'
             case TypeRoot.TIME:
-                return '"', _trim_fraction(array.cast(pa.string())), '"'
+                return '"', without_trailing_zeros(array.cast(pa.string())), '"'
             case TypeRoot.TIMESTAMP:
                 return '"', self._timestamps(array), '"'
             case TypeRoot.TIMESTAMP_LTZ:
@@ -86,7 +86,7 @@ class JsonEncoder:
     def _unquoted(self, array: Array, t: DataType) -> Array:
         match t.root:
             case TypeRoot.FLOAT | TypeRoot.DOUBLE:
-                return _floats(array)
+                return float_texts(array)
             case TypeRoot.DECIMAL:
                 return self._decimals(array)
             case TypeRoot.ARRAY:
@@ -107,7 +107,7 @@ class JsonEncoder:
         assert isinstance(array.type, pa.TimestampType)
         texts = array.view(pa.timestamp(array.type.unit)).cast(pa.string())
         if array.type.unit != "s":
-            texts = _trim_fraction(texts)
+            texts = without_trailing_zeros(texts)
         if self._options.iso_timestamps:
             texts = pc.replace_substring(texts, " ", "T")
         return texts
@@ -117,7 +117,7 @@ class JsonEncoder:
         texts = array.cast(pa.string())
         if not self._options.decimal_as_plain_number:
             return texts
-        return _replace(texts, pc.match_substring(texts, "E"), lambda text: f"{Decimal(text):f}")
+        return respelled(texts, pc.match_substring(texts, "E"), lambda text: f"{Decimal(text):f}")
 
     def _arrays(self, array: Array, element: DataType) -> Array:
         assert isinstance(array, pa.ListArray)
@@ -137,7 +137,7 @@ class JsonEncoder:
         return _keep_nulls(array, _surround("{", pc.binary_join(lists, ","), "}"))
 
 
-def _base64(array: Array) -> Array:
+def base64_texts(array: Array) -> Array:
     import polars as pl  # Half a second of CPU to load: only for those who have BYTES.
 
     return pl.Series(pl.from_arrow(array)).bin.encode("base64").to_arrow().cast(pa.string())
@@ -170,7 +170,7 @@ def _keep_nulls(array: Array, texts: Array) -> Array:
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
-def _trim_fraction(texts: Array) -> Array:
+def without_trailing_zeros(texts: Array) -> Array:
     """`12:00:00.500` → `12:00:00.5`, `12:00:00.000` → `12:00:00`. Every text must have a fraction."""
     trimmed: Array = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     return trimmed
@@ -201,7 +201,7 @@ def _bytes_present(array: Array) -> npt.NDArray[np.bool_] | None:
     return present
 
 
-def _floats(array: Array) -> Array:
+def float_texts(array: Array) -> Array:
     """Java's notation: always a fraction, an exponent outside 1e-3 … 1e7, "NaN" and "Infinity" in quotes."""
     texts = array.cast(pa.string())
     plain_integer = pc.invert(pc.match_substring(texts, "."))
@@ -229,7 +229,7 @@ def _java_float(value: np.floating[Any], single: bool) -> str:
     return f"{mantissa}E{int(exponent)}"
 
 
-def _replace(texts: Array, mask: Array, spell: Callable[[str], str]) -> Array:
+def respelled(texts: Array, mask: Array, spell: Callable[[str], str]) -> Array:
     """Texts under the mask respelled, each distinct one once."""
     if not pc.any(mask).as_py():
         return texts

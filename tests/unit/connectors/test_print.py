@@ -117,7 +117,7 @@ def test_sinks_cannot_be_read_and_refuse_unknown_options(name: str) -> None:
         sink(name, topic="x")
 
 
-@pytest.mark.parametrize("name", ["nexmark", "datagen", "filesystem"])
+@pytest.mark.parametrize("name", ["nexmark", "datagen"])
 def test_sources_cannot_be_written(name: str) -> None:
     with pytest.raises(OptionError, match=r"written to it|not write"):
         sink(name)
