@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors import registry
-from connectors.api import MetadataField, OwnerState, SinkContext, SinkWriter, TableDefinition
+from connectors.api import FinishingWriter, MetadataField, OwnerState, SinkContext, SinkWriter, TableDefinition
 from connectors.errors import ErrorDomain
 from planner.ir.operators import MetadataColumn, NotNullEnforcement, Sink, TableRef
 from planner.ir.types import Field
@@ -122,6 +122,8 @@ class SinkOperator:
         return iter(())
 
     def end(self, drain: bool) -> Iterator[Batch]:
+        if isinstance(self.writer, FinishingWriter):
+            self.writer.finish()
         return iter(())
 
     def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
