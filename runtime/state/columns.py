@@ -261,7 +261,7 @@ class BytesColumn:
         return _same_views(
             stored,
             keys.views[rows],
-            lambda some: (self._materialise(stored[some]), keys.array.take(pa.array(rows[some]))),
+            lambda some: (self._materialise(stored[some]), _taken(keys.array, rows[some])),
         )
 
     def compact(self, slot_count: int, *, urgent: bool = False) -> None:
@@ -343,6 +343,14 @@ def _same_views(left: NumpyArray, right: NumpyArray, values: Any) -> Mask:
     if len(long):
         equal[long] = pc.equal(*values(long)).to_numpy(zero_copy_only=False)
     return equal
+
+
+def _taken(array: Array, rows: Slots) -> Array:
+    """The values in `rows`; nothing is copied when those are all, in order."""
+    count = len(array)
+    if len(rows) == count and rows[0] == 0 and np.array_equal(rows, np.arange(count)):
+        return array
+    return array.take(pa.array(rows))
 
 
 def _last_of_each(slots: Slots) -> npt.NDArray[np.intp]:
