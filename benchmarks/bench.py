@@ -17,6 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from benchmarks import cluster as cluster_costs
+from benchmarks.latency import Load, latencies_ms
 from benchmarks.meter import Meter, Usage
 from benchmarks.raw import STAGES
 from benchmarks.topics import COLUMNS, PARTITIONS, count_committed, create, fill
@@ -25,6 +29,12 @@ from tests.support.kafka import broker_for_tests
 
 ROWS_OF_START_RUN = 4_000
 KEYS = 1_000_000
+INTERVAL_MS = 1_000
+"""Of checkpoints."""
+LATENCY_SHARE = 0.3
+"""Of the rate of a pipeline, under which its latency is measured."""
+LATENCY_WARM_S, LATENCY_S = 8.0, 12.0
+LATENCY_ABOVE_INTERVAL_MS_MAX = 200
 JOB_TIMEOUT_S = 600.0
 DECLARED = (
     "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING"
@@ -129,12 +139,12 @@ class Bench:
             raise RuntimeError(f"{pipeline.name}: {written} rows in {target}, expected {pipeline.rows_out(rows)}")
         return run
 
-    def _tables(self, pipeline: Pipeline, topic: str, target: str) -> list[str]:
+    def _tables(self, pipeline: Pipeline, topic: str, target: str, *, bounded: bool = True) -> list[str]:
         where = f"'properties.bootstrap.servers' = '{self._bootstrap_servers}'"
         watermark = ", WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND" if pipeline.watermark else ""
         source = f"""CREATE TEMPORARY TABLE bids ({DECLARED}{watermark}) WITH (
               'connector' = 'kafka', 'format' = 'json', {where}, 'topic' = '{topic}',
-              'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"""
+              'scan.startup.mode' = 'earliest-offset'{", 'scan.bounded.mode' = 'latest-offset'" if bounded else ""})"""
         formats = "'format' = 'json', 'scan.startup.mode' = 'earliest-offset'"
         if pipeline.sink_connector == "upsert-kafka":
             formats = "'key.format' = 'json', 'value.format' = 'json'"
@@ -142,7 +152,27 @@ class Bench:
               'connector' = '{pipeline.sink_connector}',
               {formats}, {where}, 'topic' = '{target}',
               'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'bench-{target}')"""
-        return ["SET 'execution.checkpointing.interval' = '1 s'", source, sink]
+        return [f"SET 'execution.checkpointing.interval' = '{INTERVAL_MS} ms'", source, sink]
+
+    def latency_ms(self, pipeline: Pipeline, rows_per_s: float) -> tuple[float, float]:
+        """Median and 99th percentile of a pipeline that never ends, at a steady rate."""
+        self._made += 1
+        topic, target = f"steady-{self._made}", f"out-{self._made}"
+        create(self._bootstrap_servers, topic, target)
+        session = Session(self._cluster)
+        try:
+            for statement in self._tables(pipeline, topic, target, bounded=False):
+                session.run(statement)
+            job_id = session.insert(f"INSERT INTO sink {pipeline.query}")
+            load = Load(self._bootstrap_servers, topic, rows_per_s, KEYS)
+            try:
+                ages = latencies_ms(self._bootstrap_servers, target, LATENCY_WARM_S, LATENCY_S)
+            finally:
+                load.stop()
+            session.run(f"STOP JOB '{job_id}'")
+        finally:
+            session.close()
+        return float(np.percentile(ages, 50)), float(np.percentile(ages, 99))
 
     def raw_cpu_s(self, pipeline: Pipeline, stage: str, parallelism: int) -> float:
         """CPU seconds of the libraries alone, up to and including a stage, in as many processes as there are slots."""
@@ -188,6 +218,16 @@ def measure(bench: Bench, pipeline: Pipeline, rows: int, runs: int, parallelism:
     )
     print(f"  wall clock        {rows / middle.wall_s:>11,.0f} rows per second")
     _print_shares(pipeline, floors, cpu_s, start_cpu_s, middle.usage)
+    if pipeline.sink_connector == "upsert-kafka":
+        _print_latency(bench, pipeline, running * LATENCY_SHARE)
+
+
+def _print_latency(bench: Bench, pipeline: Pipeline, rows_per_s: float) -> None:
+    median, high = bench.latency_ms(pipeline, rows_per_s)
+    most = INTERVAL_MS + LATENCY_ABOVE_INTERVAL_MS_MAX
+    judged = "reached" if median <= most else "missed"
+    print(f"  at {rows_per_s:,.0f} rows per second, from produce to read-committed visibility, checkpoints every 1 s:")
+    print(f"    median {median:,.0f} ms (99 %: {high:,.0f} ms): {judged} {most} ms", flush=True)
 
 
 def _print_shares(pipeline: Pipeline, floors: dict[str, float], cpu_s: float, start_cpu_s: float, usage: Usage) -> None:
@@ -206,6 +246,15 @@ def _print_shares(pipeline: Pipeline, floors: dict[str, float], cpu_s: float, st
     print(f"  peak memory: {peak:,.0f} MB in all processes, {slot:,.0f} MB in the largest slot", flush=True)
 
 
+def run(bench: Bench, arguments: argparse.Namespace) -> None:
+    """The chosen pipelines one after the other."""
+    print(f"\nfilling topics with {arguments.rows:,} bids", flush=True)
+    chosen = [each for each in PIPELINES if not arguments.pipeline or each.name in arguments.pipeline]
+    bench.fill(chosen)
+    for pipeline in chosen:
+        measure(bench, pipeline, arguments.rows, arguments.runs, arguments.parallelism)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -214,16 +263,11 @@ def main() -> None:
     parser.add_argument("--pipeline", choices=[pipeline.name for pipeline in PIPELINES], action="append")
     arguments = parser.parse_args()
     settings = {"parallelism.default": str(arguments.parallelism)}
-    with (
-        broker_for_tests(peak_speed=True) as bootstrap_servers,
-        LocalCluster(taskmanagers=1, slots=arguments.parallelism, settings=settings) as cluster,
-    ):
-        print(f"filling a topic with {arguments.rows:,} bids", flush=True)
-        bench = Bench(bootstrap_servers, cluster, arguments.rows)
-        chosen = [each for each in PIPELINES if not arguments.pipeline or each.name in arguments.pipeline]
-        bench.fill(chosen)
-        for pipeline in chosen:
-            measure(bench, pipeline, arguments.rows, arguments.runs, arguments.parallelism)
+    with broker_for_tests(peak_speed=True) as bootstrap_servers:
+        if not arguments.pipeline:
+            cluster_costs.report(cluster_costs.measure(bootstrap_servers))
+        with LocalCluster(taskmanagers=1, slots=arguments.parallelism, settings=settings) as cluster:
+            run(Bench(bootstrap_servers, cluster, arguments.rows), arguments)
 
 
 if __name__ == "__main__":

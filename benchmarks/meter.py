@@ -21,6 +21,8 @@ class Usage:
     kafka_client_cpu_s: float = 0.0
     peak_bytes: int = 0
     peak_slot_bytes: int = 0
+    cpu_before_s: float = 0.0
+    """Of the processes that were there, before the meter started."""
 
     @property
     def total_cpu_s(self) -> float:
@@ -56,6 +58,7 @@ class Meter:
         self._thread.join()
         self._sample()
         usage = Usage(peak_bytes=self._peak_bytes, peak_slot_bytes=self._peak_slot_bytes)
+        usage.cpu_before_s = sum(self._first.values())
         for process, used in self._last.items():
             role = self._roles.get(process, "other")
             usage.cpu_s[role] = usage.cpu_s.get(role, 0.0) + used - self._first[process]
