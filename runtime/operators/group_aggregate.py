@@ -14,6 +14,7 @@ from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.key_groups import KeyGroups, hash_columns, key_group
 from runtime.operators.accumulators_running import Changes
+from runtime.operators.final_rows import FinalRows
 from runtime.operators.group_aggregate_functions import Functions
 from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER, changelog, steps_of
 from runtime.operators.group_aggregate_scan import Ints, Scan
@@ -55,6 +56,7 @@ class GroupAggregateOperator:
         )
         self._backend = open_backend(node.uid, context)
         self._table: KeyedTable
+        self._final: FinalRows | None = None
         self._ignored = 0
         self._clamped = 0
         self._held: list[Batch] = []
@@ -71,6 +73,9 @@ class GroupAggregateOperator:
         values = pa.schema([field.with_name(f"v{i}") for i, field in enumerate(columns)])
         self._table = self._backend.keyed_table(TABLE_NAME, self._key_schema, values, ttl_ms=self._node.state_ttl_ms)
         self._functions.open(self._backend)
+        if self._node.emits_at_end and not self._inserts_only:
+            key_count = len(self._node.keys)
+            self._final = FinalRows(self._backend, self._schema, key_count, self._context.max_parallelism)
         restore = self._context.restore
         if restore is not None:
             self._ignored = restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
@@ -107,8 +112,10 @@ class GroupAggregateOperator:
         yield from self.flush()
 
     def end(self, drain: bool) -> Iterator[Batch]:
-        """The row over nothing, where one is asked for and nothing is shown."""
+        """The final rows, in batch execution; the row over nothing, where one is asked for and nothing is shown."""
         yield from self.flush()
+        if drain and self._final is not None:
+            yield from self._final.rows()
         if drain and self._node.emits_row_over_nothing and self._context.key_groups.first == 0:
             yield from self._row_over_nothing()
 
@@ -140,6 +147,14 @@ class GroupAggregateOperator:
         }
 
     def _apply(self, batch: Batch) -> Iterator[Batch]:
+        changes = self._changes(batch)
+        if self._final is None:
+            yield from changes
+            return
+        for change in changes:
+            self._final.take(change)
+
+    def _changes(self, batch: Batch) -> Iterator[Batch]:
         if self._every and self._functions.has_lists and batch.row_count > _LIST_ROWS_MAX:
             for first in range(0, batch.row_count, _LIST_ROWS_MAX):
                 kinds = None if batch.row_kinds is None else batch.row_kinds.slice(first, _LIST_ROWS_MAX)
@@ -219,7 +234,8 @@ class GroupAggregateOperator:
         for call, field in zip(self._node.aggregates, self._schema, strict=True):
             value = 0 if call.function in _ZERO_OVER_NOTHING else None
             columns.append(pa.array([value], field.type))
-        yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema), pa.array([INSERT], pa.int8()))
+        kinds = None if self._node.emits_at_end else pa.array([INSERT], pa.int8())
+        yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema), kinds)
 
 
 def _concatenated(batches: list[Batch]) -> Batch:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from planner.ir.job_graph import JobGraph
 from tests.golden.answer_tables import tables
 from tests.golden.test_answers import DEFINITIONS, answer
 from tests.support.local_cluster import LocalCluster
@@ -109,6 +110,42 @@ def test_batch_mode_gives_final_rows(name: str, parallelism: str, tmp_path: Path
     changes = run(query, batch, "insert-only", "", tmp_path)
     assert {kind for kind, _ in changes} == {0}
     assert answer(changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT COUNT(*), SUM(auction) FROM bids", "17 | 41\n"),
+        ("SELECT COUNT(*), SUM(auction) FROM bids WHERE auction > 99", "0 | NULL\n"),
+        ("SELECT COUNT(*) FROM bids WHERE auction > 99 HAVING COUNT(*) > 0", ""),
+        ("SELECT DISTINCT channel FROM bids", "app\nweb\n"),
+        ("SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM bids GROUP BY channel)", "10\n"),
+    ],
+)
+def test_batch_mode_without_keys_and_over_nothing(query: str, expected: str, tmp_path: Path) -> None:
+    batch = {"execution.runtime-mode": "batch", "parallelism.default": "2"}
+    assert answer(run(query, batch, "insert-only", "", tmp_path)) == expected
+
+
+def test_batch_mode_after_a_crash(tmp_path: Path) -> None:
+    """What the groups show so far is state: a restart at another parallelism puts every group out once."""
+    query = QUERIES["group_by"]
+    sink = MemoryTable()
+    with memory_tables(answer=sink, **tables()):
+
+        def job(parallelism: int) -> JobGraph:
+            made = session({"execution.runtime-mode": "batch", "parallelism.default": str(parallelism)})
+            ddl = "c STRING, n BIGINT, s DECIMAL(38, 2), m DECIMAL(10, 2)"
+            options = "'connector' = 'memory', 'name' = 'answer'"
+            return made.graph(f"CREATE TABLE answer ({ddl}) WITH ({options}); INSERT INTO answer {query}")
+
+        first = LocalCluster(job(3), tmp_path, 11)
+        first.run(12)
+        manifest = first.checkpoint()
+        first.run(12)
+        first.close()
+        LocalCluster(job(2), tmp_path, 12, manifest=manifest, owner_counts=first.owner_counts).finish()
+    assert answer(sink.changes) == plain_answer("group_by")
 
 
 @pytest.mark.parametrize("parallelism", ["1", "3"])
