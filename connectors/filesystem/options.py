@@ -18,7 +18,7 @@ _PARQUET_OPTIONS = frozenset({"compression"})
 _COMPRESSIONS = ("snappy", "gzip", "zstd", "lz4", "uncompressed")
 MONITOR_INTERVAL = "source.monitor-interval"
 _ROLLING = "sink.rolling-policy."
-_OWN = frozenset(
+OPTION_NAMES = frozenset(
     {
         "path",
         "format",
@@ -62,7 +62,7 @@ def parse_options(table: TableDefinition) -> FileOptions:
     found = None if name == PARQUET else registry.format(name)
     prefix = f"{name}."
     own = {f"{prefix}{option}" for option in (_PARQUET_OPTIONS if found is None else found.option_names)}
-    options.refuse_unknown(SOURCE_OPTIONS | SINK_OPTIONS | _OWN | own)
+    options.refuse_unknown(SOURCE_OPTIONS | SINK_OPTIONS | OPTION_NAMES | own)
     format_options = {key.removeprefix(prefix): value for key, value in table.options.items() if key in own}
     if found is None:
         _check_parquet(format_options)

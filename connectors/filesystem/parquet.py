@@ -133,7 +133,11 @@ class ParquetReader:
         values: Array = piece.column(index)
         if values.type == wanted:
             return values
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         try:
+            if _family(values.type) != _family(wanted):
+                raise pa.ArrowInvalid("other kind of value")
             # A finer fraction of a second is cut off, as where text is read.
             return values.cast(wanted, safe=not pa.types.is_timestamp(wanted))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
@@ -143,6 +147,24 @@ class ParquetReader:
                 domain=ErrorDomain.USER,
                 retry=False,
             ) from problem
+
+
+def _family(kind: Any) -> str:
+    """Kinds of values that may be read as one another."""
+    tests = pa.types
+    if tests.is_integer(kind) or tests.is_floating(kind) or tests.is_decimal(kind):
+        return "number"
+    if tests.is_string(kind) or tests.is_large_string(kind) or tests.is_string_view(kind):
+        return "text"
+    if tests.is_binary(kind) or tests.is_large_binary(kind) or tests.is_fixed_size_binary(kind):
+        return "bytes"
+    if tests.is_list(kind) or tests.is_large_list(kind):
+        return "list"
+    if tests.is_time(kind):
+        return "time"
+    if tests.is_date(kind):
+        return "date"
+    return str(kind.id)
 
 
 def _unreadable(split: FileSplit, problem: Exception) -> ConnectorError:

@@ -103,13 +103,14 @@ class FileWriter:
         self._published = 0
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
-        """What the restored checkpoint lists becomes visible; other hidden files of these owners are removed."""
+        """What the restored checkpoint lists becomes visible, unless it is known to be (and may have been taken away
+        by its reader since); other hidden files of these owners are removed."""
         _make_directory(self._options)
         for state in owners:
             pending = sorted(state.pending, key=lambda each: each.checkpoint_id)
-            for committable in pending:
-                for file in epoch_of(committable).complete:
-                    publish(file)
+            unknown = [each for each in pending if each.checkpoint_id > state.floor]
+            for file in (file for each in unknown for file in epoch_of(each).complete):
+                publish(file)
             last = epoch_of(pending[-1]) if pending else Epoch((), None)
             if last.open is not None:
                 publish_up_to(last.open, self._context.attempt)

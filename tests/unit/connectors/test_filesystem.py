@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from connectors.api import MetadataField, SplitState
+from connectors.api import MetadataField, SplitState, TableDefinition
 from connectors.errors import ConnectorError, OptionError, RecordError
-from planner.ir.types import BIGINT, INT, STRING, timestamp_ltz
+from planner.ir.types import BIGINT, DATE, INT, STRING, timestamp_ltz
 from tests.unit.connectors.source_support import read_all, reader, rows_of, source, splits, table
 
 
@@ -126,3 +129,74 @@ def test_a_file_that_shrank_is_an_error(tmp_path: Path) -> None:
     write(file, '{"id": 1}')
     with pytest.raises(ConnectorError, match="shorter than when it was found"):
         read_all(reader(definition), [SplitState(split) for split in found])
+
+
+def watched(path: Path, **given: str) -> TableDefinition:
+    return table({**options(path, **given), "source.monitor-interval": "10 ms"}, id=INT)
+
+
+def test_a_watched_directory_gives_each_new_file_once_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "b.jsonl", '{"id": 2}')
+    definition = watched(tmp_path)
+    assert not source(definition).bounded
+    assert source(table(options(tmp_path), id=INT)).bounded
+    enumerator = source(definition).enumerator()
+    assert enumerator.discovery_interval_ms == 10
+    known = [split.id for split in enumerator.discover(frozenset())]
+    assert known == [str(tmp_path / "b.jsonl")]
+    for name in ("d.jsonl", "c.jsonl", ".e.jsonl", "a/x.jsonl"):
+        write(tmp_path / name, '{"id": 3}')
+    found = [split.id for split in enumerator.discover(frozenset(known))]
+    assert found == [str(tmp_path / name) for name in ("a/x.jsonl", "c.jsonl", "d.jsonl")]
+    assert enumerator.discover(frozenset([*known, *found])) == []
+
+
+def test_records_of_csv_may_hold_line_ends(tmp_path: Path) -> None:
+    file = write(tmp_path / "in.csv", '1,"a', 'b"', "2,c", '3,"d ""', '"', "4,e", end="")
+    definition = table({"connector": "filesystem", "path": str(file), "format": "csv"}, id=INT, v=STRING)
+    expected = ["a\nb", "c", 'd "\n', "e"]
+    for arguments in ({}, {"rows_max": 1}, {"bytes_max": 3}):
+        assert [row["c1"] for row in rows_of(definition, **arguments)] == expected
+    made = reader(definition, rows_max=1)
+    read_all(made, [SplitState(split) for split in splits(definition)], rows_wanted=3)
+    rest = read_all(reader(definition), made.snapshot())
+    assert [row["c1"] for parts in rest.values() for batch in parts for row in batch.to_pylist()] == ["e"]
+    only = reader(definition, scan=(1,))
+    batches = read_all(only, [SplitState(split) for split in splits(definition)])
+    assert [row for batch in batches[str(file)] for row in batch.to_pylist()] == [{"c0": v} for v in expected]
+
+
+def parquet_file(path: Path, rows: int, row_group_size: int) -> Path:
+    columns: Any = {"id": pa.array(range(rows), pa.int32()), "at": pa.array([0] * rows, pa.timestamp("us", "UTC"))}
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return path
+
+
+@pytest.mark.parametrize("rows_wanted", [0, 1, 4, 7, 10])
+def test_parquet_goes_on_at_the_row(tmp_path: Path, rows_wanted: int) -> None:
+    file = parquet_file(tmp_path / "in.parquet", 10, 4)
+    definition = table(
+        {"connector": "filesystem", "path": str(file), "format": "parquet"},
+        absent=STRING,
+        id=BIGINT,
+        at=timestamp_ltz(3),
+    )
+    made = reader(definition, rows_max=1)
+    begun = read_all(made, [SplitState(split) for split in splits(definition)], rows_wanted=rows_wanted)
+    rest = read_all(reader(definition, rows_max=3), made.snapshot())
+    rows = [row for parts in (begun, rest) for batch in parts[str(file)] for row in batch.to_pylist()]
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert rows == [{"c0": None, "c1": i, "c2": epoch} for i in range(10)]
+
+
+def test_parquet_without_columns_counts_and_bad_files_are_named(tmp_path: Path) -> None:
+    file = parquet_file(tmp_path / "in.parquet", 10, 4)
+    given = {"connector": "filesystem", "path": str(file), "format": "parquet"}
+    made = reader(table(given, id=INT), scan=())
+    batches = read_all(made, [SplitState(split) for split in splits(table(given, id=INT))])
+    assert sum(batch.num_rows for batch in batches[str(file)]) == 10
+    with pytest.raises(ConnectorError, match="column 'id' holds int32, which is not DATE"):
+        rows_of(table(given, id=DATE))
+    file.write_text("no parquet")
+    with pytest.raises(ConnectorError, match=r"cannot read .*in\.parquet"):
+        rows_of(table(given, id=INT))

@@ -202,6 +202,18 @@ def test_a_file_that_the_checkpoint_lists_but_is_gone_stops_the_job(tmp_path: Pa
     assert not caught.value.retry
 
 
+def test_a_file_whose_commit_was_acknowledged_may_be_taken_away(tmp_path: Path) -> None:
+    made = writer(tmp_path, options=EVERY_CHECK)
+    made.write(rows(1), None)
+    pending = made.prepare_commit(3)
+    made.commit(3)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    writer(tmp_path, "a2", owners=[OwnerState(0, pending, floor=3)])
+    with pytest.raises(ConnectorError, match="are not there any more"):
+        writer(tmp_path, "a3", owners=[OwnerState(0, pending, floor=2)])
+
+
 def test_an_open_file_shorter_than_the_checkpoint_says_stops_the_job(tmp_path: Path) -> None:
     made = writer(tmp_path)
     made.write(rows(1), None)

@@ -11,7 +11,9 @@ import pytest
 from connectors.api import TableDefinition
 from connectors.datagen.connector import OPTION_NAMES as DATAGEN_OPTIONS
 from connectors.datagen.fields import FieldPlan
-from connectors.filesystem.connector import METADATA as FILE_METADATA
+from connectors.filesystem.options import OPTION_NAMES as FILE_OPTIONS
+from connectors.filesystem.source import METADATA as FILE_METADATA
+from connectors.formats.csv.options import OPTION_NAMES as CSV_OPTIONS
 from connectors.formats.json.options import OPTION_NAMES as JSON_OPTIONS
 from connectors.formats.raw.format import FORMAT as RAW
 from connectors.kafka import options as kafka
@@ -60,6 +62,7 @@ def test_every_connector_option_is_documented() -> None:
     options = kafka._COMMON | kafka._SOURCE | kafka._SINK | set(kafka._REFUSED)
     options |= SOURCE_OPTIONS | SINK_OPTIONS | NEXMARK_OPTIONS | DATAGEN_OPTIONS | _datagen_field_options()
     options |= {"path", "format", "source.monitor-interval", "print-identifier", "standard-error"}
+    options |= FILE_OPTIONS | {f"csv.{name}" for name in CSV_OPTIONS}
     options |= {f"json.{name}" for name in JSON_OPTIONS} | {f"raw.{name}" for name in RAW.option_names}
     assert _missing(options, "connectors.md") == []
 
