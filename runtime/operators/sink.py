@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors import registry
 from connectors.api import FinishingWriter, MetadataField, OwnerState, SinkContext, SinkWriter, TableDefinition
-from connectors.errors import ErrorDomain
-from planner.ir.operators import MetadataColumn, NotNullEnforcement, Sink, TableRef
+from planner.ir.operators import MetadataColumn, Sink, TableRef
 from planner.ir.types import Field
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
-from runtime.errors import TaskError
 from runtime.operators.calc import LOCAL_TIME_ZONE
 from runtime.operators.environment import TaskEnvironment
 from runtime.operators.protocol import FinishSnapshot, OperatorContext
+from runtime.operators.sink_constraints import ConstraintEnforcer
 from runtime.protocol.messages import CheckpointRequested
 
 EPOCH_DIRECTORY = "epochs"
@@ -53,7 +51,7 @@ class SinkOperator:
         self._environment = environment
         self._writer: SinkWriter | None = None
         self._checkpoint_requested = False
-        self._records_dropped = 0
+        self._constraints = ConstraintEnforcer(node)
         self._records = 0
         self.markers: dict[int, int] = {}
 
@@ -89,7 +87,7 @@ class SinkOperator:
         return self._writer
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        batch = self._enforce_not_null(select_columns(batch, self._node.selection))
+        batch = self._constraints.enforce(select_columns(batch, self._node.selection))
         if batch.row_count:
             self.writer.write(batch.data, batch.row_kinds)
             self._records += batch.row_count
@@ -97,26 +95,6 @@ class SinkOperator:
                 self._checkpoint_requested = True
                 self._environment.send(CheckpointRequested(self._context.attempt))
         return iter(())
-
-    def _enforce_not_null(self, batch: Batch) -> Batch:
-        nulls = [i for i in self._node.not_null_columns if batch.data.column(i).null_count]
-        if not nulls:
-            return batch
-        if self._node.not_null_enforcement is NotNullEnforcement.ERROR:
-            names = (*self._node.table.physical.names, *(c.name for c in self._node.metadata_columns))
-            raise TaskError(
-                f"column '{names[nulls[0]]}' of table {self._node.table.identifier} is NOT NULL, "
-                "but a NULL value is being written into it",
-                domain=ErrorDomain.USER,
-                retry=False,
-                hint="Set 'table.exec.sink.not-null-enforcer' = 'DROP' to leave such rows out, or filter them.",
-            )
-        keep = pc.is_valid(batch.data.column(nulls[0]))
-        for index in nulls[1:]:
-            keep = pc.and_(keep, pc.is_valid(batch.data.column(index)))
-        rows: pa.RecordBatch = batch.data.filter(keep)
-        self._records_dropped += batch.row_count - rows.num_rows
-        return Batch(rows, None if batch.row_kinds is None else batch.row_kinds.filter(keep))
 
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         return iter(())
@@ -137,7 +115,7 @@ class SinkOperator:
 
     def counters(self) -> dict[str, float]:
         gauges = dict(self._writer.gauges()) if self._writer is not None else {}
-        return {**gauges, "numRecordsSend": self._records, "numRecordsDroppedNotNull": self._records_dropped}
+        return {**gauges, "numRecordsSend": self._records, **self._constraints.counters()}
 
     def close(self) -> None:
         if self._writer is not None:
