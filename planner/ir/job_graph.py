@@ -14,8 +14,8 @@ DEFAULT_MAX_PARALLELISM = 128
 
 class EdgeKind(StrEnum):
     """How rows of a producer subtask are spread over consumer subtasks. RESCALE: in turn over the consumers of the same
-    stretch of the longer side (as Flink's rescale: producer i of 2 feeds consumers 2i and 2i + 1 of 4). BROADCAST: every
-    row to every consumer."""
+    stretch of the longer side (as Flink's rescale: producer i of 2 feeds consumers 2i and 2i + 1 of 4). BROADCAST:
+    every row to every consumer."""
 
     FORWARD = "forward"
     HASH = "hash"
