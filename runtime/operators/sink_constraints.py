@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from connectors.errors import ErrorDomain
-from planner.ir.operators import NotNullEnforcement, Sink, TypeLengthEnforcement
+from planner.ir.operators import Column, MetadataColumn, NotNullEnforcement, Sink, TypeLengthEnforcement
 from planner.ir.types import STRING_LENGTH, ChangelogMode, DataType, TypeRoot
 from runtime.elements import Batch
 from runtime.errors import TaskError
@@ -67,7 +67,7 @@ class ConstraintEnforcer:
 
     def __init__(self, node: Sink) -> None:
         self._node = node
-        columns = (*node.table.physical.columns, *node.metadata_columns)
+        columns: tuple[Column | MetadataColumn, ...] = (*node.table.physical.columns, *node.metadata_columns)
         self._names = tuple(column.name for column in columns)
         self._lengths: tuple[Length, ...] = ()
         if node.length_enforcement is not TypeLengthEnforcement.IGNORE:
@@ -90,7 +90,10 @@ class ConstraintEnforcer:
         return batch
 
     def counters(self) -> dict[str, float]:
-        return {RECORDS_DROPPED: self._dropped, VALUES_ADJUSTED: self._adjusted}
+        counters: dict[str, float] = {RECORDS_DROPPED: self._dropped}
+        if self._lengths:
+            counters[VALUES_ADJUSTED] = self._adjusted
+        return counters
 
     def _without_nulls(self, batch: Batch, columns: list[int]) -> Batch:
         additions = _additions(batch)

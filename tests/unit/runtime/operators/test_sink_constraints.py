@@ -49,7 +49,7 @@ def rows(
 
 
 def test_null_fails_and_names_the_column() -> None:
-    with pytest.raises(TaskError, match="column 'id' of table `c`.`d`.`out` is NOT NULL"):
+    with pytest.raises(TaskError, match=r"column 'id' of table `c`\.`d`\.`out` is NOT NULL"):
         enforcer().enforce(rows([1, None]))
 
 
