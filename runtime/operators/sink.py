@@ -100,7 +100,8 @@ class SinkOperator:
         return iter(())
 
     def end(self, drain: bool) -> Iterator[Batch]:
-        if isinstance(self.writer, FinishingWriter):
+        # After a stop without drain the next job goes on writing.
+        if drain and isinstance(self.writer, FinishingWriter):
             self.writer.finish()
         return iter(())
 
