@@ -17,7 +17,7 @@ import msgspec
 from connectors.api import Committable, OwnerState, SplitState
 from planner.ir.job_graph import JobGraph, Vertex
 from planner.ir.operators import Sink, Source
-from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord
+from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot, SegmentHandle
 from runtime.key_groups import key_group_range
 
@@ -234,19 +234,26 @@ def _data(state: _OperatorState, index: int, vertex: Vertex) -> bytes:
 
 
 def _finished(graph: JobGraph, manifest: CheckpointManifest | None) -> frozenset[TaskKey]:
+    """The subtasks of which every operator had seen the end of its input. Operators are asked, not vertices: another
+    parallelism chains differently, and a source that has ended may now have an operator behind it that has not."""
     if manifest is None:
         return frozenset()
     ended: dict[str, set[int]] = {}
     for snapshot in manifest.snapshots:
         if snapshot.finished:
             ended.setdefault(snapshot.vertex_uid, set()).add(snapshot.subtask_index)
-    old_parallelism = {record.uid: record.parallelism for record in manifest.vertices}
+    records = {uid: record for record in manifest.vertices for uid in record.operator_uids}
     finished: set[TaskKey] = set()
     for vertex in graph.vertices:
-        old = old_parallelism.get(vertex.uid, 0)
-        indexes = ended.get(vertex.uid, set())
-        if old == vertex.parallelism:
-            finished.update((vertex.id, index) for index in indexes)
-        elif old and len(indexes) == old:
-            finished.update((vertex.id, index) for index in range(vertex.parallelism))
+        known = [records[operator.uid] for operator in vertex.operators if operator.uid in records]
+        every = [_ended_indexes(record, ended.get(record.uid, set()), vertex.parallelism) for record in known]
+        if every:
+            finished.update((vertex.id, index) for index in set.intersection(*every))
     return frozenset(finished)
+
+
+def _ended_indexes(record: VertexRecord, ended: set[int], parallelism: int) -> set[int]:
+    """Of the new subtasks. At another parallelism they have ended only if all the old ones had."""
+    if record.parallelism == parallelism:
+        return ended
+    return set(range(parallelism)) if len(ended) == record.parallelism else set()

@@ -172,6 +172,19 @@ def test_finished_subtasks_stay_finished_at_the_same_parallelism() -> None:
     assert plan_restore(keyed(3), all_ended, {}).finished == {(0, 0), (0, 1), (0, 2)}
 
 
+def test_a_chain_has_ended_only_if_each_of_its_operators_had() -> None:
+    """At parallelism 1 the aggregation is chained to the source, of which all four subtasks had ended before it."""
+    apart = graphs.graph(
+        graphs.vertex(0, graphs.generator(), parallelism=4, max_parallelism=MAX),
+        graphs.vertex(1, graphs.calc("window"), parallelism=1, max_parallelism=MAX),
+    )
+    together = graphs.graph(graphs.vertex(0, graphs.generator(), graphs.calc("window"), max_parallelism=MAX))
+    ended = [subtask(apart, 0, i, finished=True) for i in range(4)]
+    assert plan_restore(together, manifest(apart, [*ended, subtask(apart, 1, 0)]), {}).finished == frozenset()
+    all_ended = manifest(apart, [*ended, subtask(apart, 1, 0, finished=True)])
+    assert plan_restore(together, all_ended, {}).finished == {(0, 0)}
+
+
 def test_unkeyed_data_cannot_change_parallelism() -> None:
     graph = keyed(1)
     old = manifest(graph, [subtask(graph, 0, 0, OperatorSnapshot("window", data=b"3"))])
