@@ -14,6 +14,7 @@ import pyarrow.compute
 from runtime.elements import Batch
 from runtime.operators.accumulators_values import equality_codes, fits_numpy
 from runtime.operators.group_aggregate_scan import Bools, Ints, Scan
+from runtime.operators.grouping import canonical_floats
 from runtime.operators.protocol import OUTPUT_ROWS_MAX
 
 pc: Any = pyarrow.compute
@@ -60,13 +61,13 @@ def steps_of(scan: Scan) -> Steps:
 
 
 def changed(steps: Steps, states: Sequence[Array]) -> Bools:
-    """The steps that move any of the columns; NULL equals NULL and NaN equals NaN."""
+    """The steps that move any of the columns; NULL equals NULL, NaN equals NaN and -0.0 equals 0.0."""
     moved = np.zeros(len(steps.rows), dtype=np.bool_)
     for column in states:
         if column.null_count == 0 and fits_numpy(column.type):
             values = column.to_numpy()
             if pa.types.is_floating(column.type):
-                values = values.view(np.int64 if column.type.bit_width == 64 else np.int32)
+                values = canonical_floats(column).to_numpy().view(f"i{column.type.bit_width // 8}")
         else:
             values = equality_codes(column)
         moved |= values[steps.old] != values[steps.new]
