@@ -59,7 +59,12 @@ class SourceWatermarks:
             clock.idle = True
 
     def on_ended(self, split_id: str) -> None:
-        self._splits[split_id].ended = True
+        """The last active split leaves its event time behind: it is that of the subtask until another one comes."""
+        clock = self._splits[split_id]
+        is_last = clock.active and not any(other.active for other in self._splits.values() if other is not clock)
+        clock.ended = True
+        if is_last and clock.watermark_ms is not None:
+            self.watermark_ms = max(clock.watermark_ms, self.watermark_ms or clock.watermark_ms)
 
     def minimum_of_others(self, split_id: str) -> int | None:
         """The lowest watermark among the active splits but this one: None when one of them is unknown, the highest

@@ -118,7 +118,7 @@ def test_the_end_of_all_splits_is_the_end_once_all_are_assigned(monkeypatch: pyt
     bench = Bench(monkeypatch, ir.WatermarkSpec(1, INSTANT))
     bench.assign("a", "b")
     assert bench.poll(bench.rows("a", 500, done=True), bench.rows("b", 20)) == ["2 rows", 20]
-    assert bench.poll(bench.rows("b", 400, done=True)) == ["1 rows", "idle"]
+    assert bench.poll(bench.rows("b", 400, done=True)) == ["1 rows", 400, "idle"]
     assert not bench.source.ended
     bench.assign(all_assigned=True)
     assert bench.source.ended

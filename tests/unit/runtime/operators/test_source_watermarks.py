@@ -35,6 +35,21 @@ def replay(script: str, interval_ms: int = 200, idle_timeout_ms: int = 0) -> Non
 
 
 SCRIPTS = {
+    "the last active split leaves its event time behind": (
+        """
+        a new       -> -
+        b new       -> -
+        a rows 500  -> -
+        a end       -> -
+        b rows 300  -> 300
+        b rows 350  -> -
+        b end       -> idle
+        wait 200    -> 350
+        c new       -> active
+        c rows 900  -> 900
+        """,
+        0,
+    ),
     "a known split that has not been read holds the minimum": (
         """
         a new       -> -
