@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cases import Case
-from tests.support.local_cases import LocalRun, LocalShape, local_cases, run_locally
+from tests.support.local_cases import local_cases, run_locally
 
 Image = dict[str, Any] | None
 
@@ -138,8 +138,8 @@ GROUPS = (
         },
         sql=(
             STAFF,
-            "SELECT team, COUNT(*), SUM(pay) FILTER (WHERE pay > 20), COUNT(pay) FILTER (WHERE pay > 20), "
-            "AVG(pay) FILTER (WHERE pay < 0) FROM staff GROUP BY team",
+            """SELECT team, COUNT(*), SUM(pay) FILTER (WHERE pay > 20), COUNT(pay) FILTER (WHERE pay > 20),
+                      AVG(pay) FILTER (WHERE pay < 0) FROM staff GROUP BY team""",
         ),
         rows=(("red", 2, 30, 1, None), ("blue", 1, None, 0, None), (None, 1, 49, 1, None)),
     ),
@@ -192,8 +192,8 @@ GROUPS = (
         },
         sql=(
             STAFF,
-            "SELECT n, COUNT(*), MAX(team), SUM(total) FROM "
-            "(SELECT team, COUNT(*) AS n, SUM(pay) AS total FROM staff GROUP BY team) GROUP BY n",
+            """SELECT n, COUNT(*), MAX(team), SUM(total) FROM
+               (SELECT team, COUNT(*) AS n, SUM(pay) AS total FROM staff GROUP BY team) GROUP BY n""",
         ),
         rows=((3, 1, "red", 70), (2, 1, None, 6)),
     ),
@@ -281,7 +281,8 @@ GROUPS = (
         },
         sql=(
             STAFF,
-            "SELECT team, FIRST_VALUE(pay), LAST_VALUE(pay), LISTAGG(CAST(pay AS STRING), '+') FROM staff GROUP BY team",
+            """SELECT team, FIRST_VALUE(pay), LAST_VALUE(pay), LISTAGG(CAST(pay AS STRING), '+')
+               FROM staff GROUP BY team""",
         ),
         rows=(("red", 20, 30, "20+30"),),
     ),

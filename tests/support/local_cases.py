@@ -1,5 +1,5 @@
-"""Cases (`tests.support.cases`) without a cluster's processes: the same SQL, files and answers, on the real operators in
-one thread, so that each can run in many shapes, also killed in the middle and restored at another parallelism.
+"""Cases (`tests.support.cases`) without a cluster's processes: the same SQL, files and answers, on the real operators
+in one thread, so that each can run in many shapes, also killed in the middle and restored at another parallelism.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import datetime as dt
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,9 @@ def local_cases(*cases: Case) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
-def run_locally(case: Case, directory: Path) -> None:
-    """Run in every shape and compare. `{dir}` in `sql` is the folder of the inputs.
+def run_locally(case: Case, directory: Path, shapes: Sequence[LocalShape] = LOCAL_SHAPES) -> None:
+    """Run in every shape (those for single watermarks where the case is about these) and compare. `{dir}` in `sql` is
+    the folder of the inputs.
 
     The last statement is a query, or an INSERT INTO a table WITH (`{insert-only}`), (`{upsert}`) or (`{retract}`): what
     is compared is then what the table holds.
@@ -67,7 +70,7 @@ def run_locally(case: Case, directory: Path) -> None:
     inputs.mkdir()
     for name, lines in case.inputs.items():
         (inputs / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    for shape in ON_EVENT_SHAPES if case.on_event else LOCAL_SHAPES:
+    for shape in ON_EVENT_SHAPES if case.on_event else shapes:
         place = directory / str(shape)
         if case.error is not None:
             with pytest.raises(Exception, match=re.compile(case.error, re.IGNORECASE | re.DOTALL)):
@@ -98,21 +101,22 @@ class LocalRun:
         """The rows that the answer holds in the end, values as the gateway shows them."""
         shape = self._shape
         choose = random.Random(str(shape))
-        with memory_tables(answer=self._sink):
+        with memory_tables(answer=self._sink), ExitStack() as jobs:
             manifest: CheckpointManifest | None = None
             owners: dict[str, int] = {}
             parallelism = shape.parallelism
             if shape.killed:
                 job = LocalCluster(self._graph(parallelism), self._place, choose.randrange(1 << 30))
+                jobs.callback(job.close)
                 ended = job.run(shape.killed)
                 if not ended:
                     manifest = job.checkpoint()
                     job.run(shape.killed)
                     owners, parallelism = job.owner_counts, shape.then
-                job.close()
             job = LocalCluster(
                 self._graph(parallelism), self._place, choose.randrange(1 << 30), manifest=manifest, owner_counts=owners
             )
+            jobs.callback(job.close)
             job.finish()
             self.late_rows = job.counter("numLateRecordsDropped")
         return _held(self._sink.changes, self._key, ordered=shape.parallelism == 1 and shape.then <= 1)
