@@ -231,7 +231,8 @@ class LocalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="l
 
     Output columns: the key columns, the slice end (of an attached window: the window end) as BIGINT (ms since the
     epoch, in the window's own clock), the hidden row count as BIGINT, then each aggregate's accumulator columns
-    (`accumulator_types`)."""
+    (`accumulator_types`). Over a retracting input the row count and the accumulators are signed, and the number of
+    changes (BIGINT) follows the row count."""
 
     uid: str
     name: str
@@ -239,6 +240,8 @@ class LocalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="l
     aggregates: tuple[AggregateCall, ...]
     window: Window
     output: Schema
+    input_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    """INSERT_ONLY or RETRACT."""
 
 
 class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="global-window-aggregate"):
@@ -246,8 +249,9 @@ class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="
 
     Input is the output of the matching LocalWindowAggregate (`from_partials` True) or raw rows (False: one phase;
     then `keys`, the window's columns and the calls' indexes refer to the raw input). Output: keys, aggregates, then
-    `properties` in order. A row is late when its last window has fired; late rows are counted by row in
-    `numLateRecordsDropped`."""
+    `properties` in order; insert-only. A row is late when its last window has fired; late rows are counted by row in
+    `numLateRecordsDropped`. Over a retracting input each row, added or taken back, belongs to the windows of its own
+    time column and is late by it; a key whose rows have all been taken back when a window fires has no result."""
 
     uid: str
     name: str
@@ -258,6 +262,8 @@ class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="
     window: Window
     properties: tuple[WindowProperty, ...]
     output: Schema
+    input_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    """INSERT_ONLY or RETRACT; what entered the local phase when `from_partials`."""
 
 
 class Emission(StrEnum):

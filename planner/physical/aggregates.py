@@ -10,10 +10,11 @@ from planner.settings import AggregatePhases, PlannerSettings
 _COUNT = t.BIGINT.with_nullable(False)
 
 
-def window_in_two_phases(plan: WindowAggregate, settings: PlannerSettings) -> bool:
+def window_in_two_phases(plan: WindowAggregate, is_retracting: bool, settings: PlannerSettings) -> bool:
     """Processing time is read where rows are put into windows, so there it stays one phase."""
     window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
-    is_possible = not window.time_type.is_proctime and all(ir.is_mergeable(c) for c in plan.aggregates)
+    is_possible = all(ir.is_mergeable(c, retracting=is_retracting) for c in plan.aggregates)
+    is_possible = is_possible and not window.time_type.is_proctime
     return is_possible and settings.aggregate_phases is not AggregatePhases.ONE_PHASE
 
 
@@ -27,10 +28,13 @@ def group_in_two_phases(
     return is_net and is_possible and settings.aggregate_phases is not AggregatePhases.ONE_PHASE
 
 
-def window_partials(plan: WindowAggregate) -> ir.Schema:
-    """What the local phase of a window aggregate sends: keys, window end, row count, accumulators."""
+def window_partials(plan: WindowAggregate, is_retracting: bool) -> ir.Schema:
+    """What the local phase of a window aggregate sends: keys, window end, row count, over a retracting input the number
+    of changes, accumulators."""
     columns = [ir.Column("$window_end", _COUNT), ir.Column("$row_count", _COUNT)]
-    return ir.Schema((*_key_columns(plan), *columns, *_accumulators(plan.aggregates, False)))
+    if is_retracting:
+        columns.append(ir.Column("$change_count", _COUNT))
+    return ir.Schema((*_key_columns(plan), *columns, *_accumulators(plan.aggregates, is_retracting)))
 
 
 def group_partials(plan: GroupAggregate, is_retracting: bool) -> ir.Schema:

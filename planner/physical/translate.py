@@ -226,10 +226,20 @@ class Translator:
         calls = tuple(remapped_call(c, mapping) for c in plan.aggregates)
         window = physical_window(plan.window, mapping, self.settings.local_time_zone)
         origins = self._key_origins(plan)
-        is_two_phase = window_in_two_phases(plan, self.settings)
+        input_changelog = self._aggregated_changelog(plan)
+        is_retracting = input_changelog is ChangelogMode.RETRACT
+        is_two_phase = window_in_two_phases(plan, is_retracting, self.settings)
         if is_two_phase:
             uid = self.uids.make(self.sink_name, "local-window-aggregate", origins)
-            local = ir.LocalWindowAggregate(uid, "LocalWindowAggregate", keys, calls, window, window_partials(plan))
+            local = ir.LocalWindowAggregate(
+                uid=uid,
+                name="LocalWindowAggregate",
+                keys=keys,
+                aggregates=calls,
+                window=window,
+                output=window_partials(plan, is_retracting),
+                input_changelog=input_changelog,
+            )
             stream = Stream((self.add(local, stream.parallelism, stream),), stream.parallelism)
             keys = tuple(range(len(keys)))
         uid = self.uids.make(self.sink_name, "global-window-aggregate", origins)
@@ -243,16 +253,21 @@ class Translator:
             window=window,
             properties=plan.properties,
             output=schema_of(plan),
+            input_changelog=input_changelog,
         )
-        return self._add_keyed(operator, plan, stream, keys, aggregate_layout(plan, from_partials=is_two_phase))
+        layout = aggregate_layout(plan, from_partials=is_two_phase, is_retracting=is_retracting)
+        return self._add_keyed(operator, plan, stream, keys, layout)
+
+    def _aggregated_changelog(self, plan: WindowAggregate | GroupAggregate) -> ChangelogMode:
+        """What enters an aggregate: inserts, or changes with the old rows."""
+        is_insert_only = self.streaming.of(plan.input).changelog.is_insert_only
+        return ChangelogMode.INSERT_ONLY if is_insert_only else ChangelogMode.RETRACT
 
     def _group_aggregate(self, plan: GroupAggregate) -> Stream:
         stream = self.stream(plan.input)
         properties = self.streaming.of(plan)
         assert properties.emission is not None
-        input_changelog = ChangelogMode.RETRACT
-        if self.streaming.of(plan.input).changelog.is_insert_only:
-            input_changelog = ChangelogMode.INSERT_ONLY
+        input_changelog = self._aggregated_changelog(plan)
         is_retracting = input_changelog is ChangelogMode.RETRACT
         keys = stream.columns(plan.keys)
         mapping = stream.mapping(len(plan.input.columns))

@@ -99,7 +99,8 @@ def aggregate_layout(
     if isinstance(plan, GroupAggregate):
         return f"{layout}, {'retracting' if is_retracting else 'adding'}"
     window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
-    return f"{layout}, {window.kind.value}, {window.size_ms}, {window.step_ms}, {window.offset_ms}"
+    retracting = ", retracting" if is_retracting else ""
+    return f"{layout}, {window.kind.value}, {window.size_ms}, {window.step_ms}, {window.offset_ms}{retracting}"
 
 
 def _call_layout(plan: Plan, call: AggregateCall) -> tuple[str, ...]:

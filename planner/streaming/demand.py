@@ -17,6 +17,7 @@ from planner.ir.expressions import Expression
 from planner.ir.operators import ChangelogMode, ConflictAction, Emission
 from planner.logical.expressions import is_deterministic
 from planner.logical.nodes import (
+    AttachedWindow,
     Calc,
     ChangelogNormalize,
     GroupAggregate,
@@ -95,10 +96,12 @@ class Streaming:
         match plan:
             case Scan() if plan.capabilities.source_changelog is not ChangelogMode.INSERT_ONLY:
                 self._check_changelog_source(plan)
-            case WindowAggregate() if not changes[0].is_insert_only:
+            case WindowAggregate() if not changes[0].is_insert_only and _is_processing_time(plan):
+                # A row would be taken back in another window than the one it was counted in.
                 raise not_supported(
-                    f"a window aggregation over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
-                    hint="A window takes appended rows; group by the window's bounds without a window function.",
+                    f"a processing-time window aggregation over {changes[0].changes} changes, which "
+                    f"{self._culprit(plan.input)} makes",
+                    hint="Use windows of event time: each row is taken back in the window of its own time column.",
                 )
             case Limit() if not changes[0].is_insert_only:
                 raise not_supported(
@@ -278,6 +281,11 @@ class Streaming:
         if own.drops_update_before and given.has_updates:
             return msgspec.structs.replace(given, has_update_before=False)
         return given
+
+
+def _is_processing_time(plan: WindowAggregate) -> bool:
+    window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
+    return window.time_type.is_proctime
 
 
 def _inputs_first(sinks: tuple[Plan, ...]) -> list[Plan]:

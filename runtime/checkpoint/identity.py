@@ -37,7 +37,8 @@ def location_options(options: Mapping[str, str]) -> dict[str, str]:
 def _layout(operator: ir.Operator) -> str:
     match operator:
         case ir.GlobalWindowAggregate(key_types=key_types, aggregates=aggregates, window=window):
-            return ", ".join([*_aggregation(key_types, aggregates), _window(window)])
+            changes = [] if operator.input_changelog is ir.ChangelogMode.INSERT_ONLY else ["over changes"]
+            return ", ".join([*_aggregation(key_types, aggregates), _window(window), *changes])
         case ir.GroupAggregate(key_types=key_types, aggregates=aggregates):
             return ", ".join(_aggregation(key_types, aggregates))
         case ir.ChangelogNormalize(keys=keys, output=output) | ir.SinkMaterializer(keys=keys, output=output):

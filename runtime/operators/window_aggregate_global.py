@@ -17,6 +17,7 @@ from runtime.key_groups import hash_columns, key_group
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
 from runtime.operators.window_aggregate_local import RowAggregator
 from runtime.operators.window_aggregation import WindowAggregation
+from runtime.operators.window_changes import ChangeAggregator
 from runtime.operators.window_clock import WindowClock
 from runtime.state.backends import open_backend
 from runtime.state.protocol import KeyedStateBackend, Reduce, WindowState
@@ -46,7 +47,8 @@ class GlobalWindowAggregateOperator:
         self._groups_owned = slice(context.key_groups.first, context.key_groups.last + 1)
         self._aggregation = WindowAggregation(node)
         mergeable = self._aggregation.mergeable
-        self._rows = None if node.from_partials else RowAggregator(node.keys, mergeable, self._clock)
+        aggregator = ChangeAggregator if self._aggregation.is_retracting else RowAggregator
+        self._rows = None if node.from_partials else aggregator(node.keys, mergeable, self._clock)
         self._key_count = len(node.key_types)
         self._output = arrow_schema(node.output.types)
         self._backend: KeyedStateBackend = open_backend(node.uid, context)
@@ -87,8 +89,8 @@ class GlobalWindowAggregateOperator:
         if self._rows is None:
             self._accept(batch.data.columns)
         else:
-            partials = self._rows.single_rows(batch.data, self._now_ms())
-            self._accept_values(batch.data, partials[self._key_count])
+            partials = self._rows.single_rows(batch, self._now_ms())
+            self._accept_values(batch, partials[self._key_count])
             self._accept(self._rows.reduce(partials))
         yield from ()
 
@@ -147,22 +149,22 @@ class GlobalWindowAggregateOperator:
         late = self._late(ends, groups)
         kept: npt.NDArray[np.intp] | None = None
         if late is not None:
-            self._late_rows += int(partials[self._key_count + 1].to_numpy()[late].sum())
+            self._late_rows += int(partials[self._aggregation.late_column].to_numpy()[late].sum())
             kept = np.flatnonzero(~late)
-        block = self._aggregation.block(groups, keys, partials[self._key_count + 2 :])
+        block = self._aggregation.block(groups, partials)
         self._append(self._partials, block, ends, kept)
 
-    def _accept_values(self, rows: pa.RecordBatch, ends: Array) -> None:
+    def _accept_values(self, batch: Batch, ends: Array) -> None:
         """The values of rows that are not late, to their slices."""
         for values, state in zip(self._aggregation.values, self._values, strict=True):
-            columns = values.columns(rows, ends, self._next_seq)
+            columns = values.columns(batch, ends, self._next_seq)
             own_ends: npt.NDArray[np.int64] = columns.pop(self._key_count).to_numpy()
             if len(own_ends):
                 groups = self._key_groups(columns[: self._key_count], len(own_ends))
                 late = self._late(own_ends, groups)
                 block = pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=values.schema)
                 self._append(state, block, own_ends, None if late is None else np.flatnonzero(~late))
-        self._next_seq += rows.num_rows
+        self._next_seq += batch.row_count
 
     def _append(
         self,

@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from planner.ir.operators import AggregateCall, LocalWindowAggregate
-from planner.ir.types import arrow_schema
+from planner.ir.types import ChangelogMode, arrow_schema
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import MIN_WATERMARK_MS, Batch
 from runtime.operators.accumulators import Accumulator, ones
 from runtime.operators.grouping import Reduction, SumOverflowError, reduce_groups
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot
+from runtime.operators.window_changes import ChangeAggregator
 from runtime.operators.window_clock import WindowClock
 
 Array = Any
@@ -36,8 +37,9 @@ class RowAggregator:
         """Position of the slice end among the columns of partials."""
         return len(self._keys)
 
-    def single_rows(self, rows: pa.RecordBatch, now_ms: int = 0) -> list[Array]:
+    def single_rows(self, batch: Batch, now_ms: int = 0) -> list[Array]:
         """One partial per row; `now_ms` is the time of rows of processing time. Raises NullRowtimeError."""
+        rows = batch.data
         count = ones(rows.num_rows)
         columns: list[Array] = [rows.column(i) for i in self._keys]
         columns.append(pa.array(self._clock.slice_ends(rows, now_ms)))
@@ -75,7 +77,9 @@ class LocalWindowAggregateOperator:
         self._node = node
         self._schema = arrow_schema(node.output.types)
         self._clock = WindowClock(node.window, node.name)
-        self._aggregator = RowAggregator(node.keys, node.aggregates, self._clock)
+        is_retracting = node.input_changelog is not ChangelogMode.INSERT_ONLY
+        aggregator = ChangeAggregator if is_retracting else RowAggregator
+        self._aggregator = aggregator(node.keys, node.aggregates, self._clock)
         self._watermark_ms = MIN_WATERMARK_MS
 
     @property
@@ -89,7 +93,7 @@ class LocalWindowAggregateOperator:
         """Raises NullRowtimeError."""
         if batch.row_count == 0:
             return
-        partials = self._aggregator.single_rows(batch.data)
+        partials = self._aggregator.single_rows(batch)
         ends = partials[self._aggregator.end_column].to_numpy()
         late = self._late(ends)
         if late is None:

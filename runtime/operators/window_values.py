@@ -19,6 +19,7 @@ import pyarrow.compute
 
 from planner.ir.operators import AggregateCall, AggregateFunction
 from planner.ir.types import to_arrow
+from runtime.elements import Batch
 from runtime.operators.accumulators import Accumulator, ones
 from runtime.operators.grouping import Reduction, group_ids, reduce_groups
 from runtime.state.protocol import KEY_GROUP_FIELD
@@ -46,10 +47,15 @@ class ValuesKey(msgspec.Struct, frozen=True):
     keeping: Keeping
 
 
-def values_key(call: AggregateCall) -> ValuesKey:
-    """Of a call that is not mergeable."""
+def values_key(call: AggregateCall, *, retracting: bool = False) -> ValuesKey:
+    """Of a call that is not mergeable. Over an input that takes rows back FIRST_VALUE and LAST_VALUE need all rows, and
+    MIN and MAX the distinct ones."""
     assert call.argument is not None
     match call.function:
+        case AggregateFunction.FIRST_VALUE | AggregateFunction.LAST_VALUE if retracting:
+            keeping = Keeping.ALL
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            keeping = Keeping.DISTINCT
         case AggregateFunction.FIRST_VALUE:
             keeping = Keeping.FIRST
         case AggregateFunction.LAST_VALUE:
@@ -74,14 +80,12 @@ class WindowValues:
         kinds = [*key_types, to_arrow(calls[0].argument_type), *([pa.int64()] if self.is_ordered else [])]
         self.schema = pa.schema([KEY_GROUP_FIELD, *(pa.field(f"c{i}", kind) for i, kind in enumerate(kinds))])
 
-    def columns(self, rows: pa.RecordBatch, ends: Array, first_seq: int) -> list[Array]:
+    def columns(self, batch: Batch, ends: Array, first_seq: int) -> list[Array]:
         """Columns to keep of a batch: keys, slice end (as in partials), value[, seq]; NULLs and what the filter does
         not let pass are left out."""
+        rows = batch.data
         value: Array = rows.column(self._key.argument)
-        kept: npt.NDArray[np.bool_] = value.is_valid().to_numpy(zero_copy_only=False)
-        if self._key.filter is not None:
-            kept &= pc.fill_null(rows.column(self._key.filter), False).to_numpy(zero_copy_only=False)
-        chosen: Array = pa.array(np.flatnonzero(kept))
+        chosen: Array = pa.array(np.flatnonzero(self._taken(rows)))
         columns: list[Array] = [rows.column(i).take(chosen) for i in self._keys]
         columns += [ends.take(chosen), value.take(chosen)]
         if self.is_ordered:
@@ -92,19 +96,35 @@ class WindowValues:
         needed = pa.array(_needed(columns[:compared], self._key.keeping))
         return [column.take(needed) for column in columns]
 
+    def _taken(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Rows with a value that pass the filter."""
+        taken: npt.NDArray[np.bool_] = rows.column(self._key.argument).is_valid().to_numpy(zero_copy_only=False)
+        if self._key.filter is not None:
+            taken &= pc.fill_null(rows.column(self._key.filter), False).to_numpy(zero_copy_only=False)
+        return taken
+
     def reduce(self, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Blocks as one, without the rows that no function needs any more; by order of arrival where it matters."""
-        rows = concat_blocks(blocks, self.schema)
-        if self.is_ordered:
-            seq = rows.column(rows.num_columns - 1).to_numpy()
-            if len(seq) > 1 and (np.diff(seq) < 0).any():
-                rows = rows.take(np.argsort(seq, kind="stable"))
+        rows = self._in_order(concat_blocks(blocks, self.schema))
         if self._key.keeping is Keeping.ALL or rows.num_rows <= 1:
             return rows
         # The key group follows from the key; where there are no keys it stands for them.
         last = len(self._keys) + (1 if self._key.keeping is Keeping.DISTINCT else 0)
         compared = rows.columns[1 : 1 + last] or [rows.column(0)]
         return rows.take(_needed(compared, self._key.keeping))
+
+    def _in_order(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """By order of arrival, where a function depends on it."""
+        if not self.is_ordered:
+            return rows
+        seq = rows.column(rows.num_columns - 1).to_numpy()
+        if len(seq) <= 1 or (np.diff(seq) >= 0).all():
+            return rows
+        return rows.take(np.argsort(seq, kind="stable"))
+
+    def present(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Of reduced rows those that results are made of."""
+        return rows
 
     def seq_after(self, rows: pa.RecordBatch) -> int:
         """A number above the `seq` of all rows; only when ordered."""
@@ -127,7 +147,8 @@ class WindowValues:
         value = rows.column(1 + len(self._keys))
         match call.function:
             case AggregateFunction.FIRST_VALUE | AggregateFunction.LAST_VALUE:
-                found = value.take(_positions(groups, group_count))
+                is_last = call.function is AggregateFunction.LAST_VALUE
+                found = value.take(_positions(groups, group_count, is_last=is_last))
                 return found if found.type == to_arrow(call.type) else found.cast(to_arrow(call.type))
             case AggregateFunction.LISTAGG:
                 return _joined(value, groups, group_count, call.separator, to_arrow(call.type))
@@ -148,10 +169,12 @@ def _needed(keys: Sequence[Array], keeping: Keeping) -> Rows:
     return rows
 
 
-def _positions(groups: npt.NDArray[np.int64], group_count: int) -> Array:
-    """The row of each group that has one, else NULL; groups are distinct."""
+def _positions(groups: npt.NDArray[np.int64], group_count: int, *, is_last: bool) -> Array:
+    """The last (or first) row of each group that has one, else NULL."""
     positions = np.full(group_count, -1, dtype=np.int64)
-    positions[groups] = np.arange(len(groups))
+    rows = np.arange(len(groups))
+    # Of several rows of a group the one that is written last stays.
+    positions[groups if is_last else groups[::-1]] = rows if is_last else rows[::-1]
     return pa.array(positions, mask=positions < 0)
 
 

@@ -13,6 +13,10 @@ BIDS_COLUMNS = (
     "WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"
 )
 CLOCK_COLUMNS = "id INT, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"
+STOCK_COLUMNS = (
+    "id INT, shop STRING, n INT, weight DOUBLE, price DECIMAL(10, 2), ts TIMESTAMP(3), "
+    "WATERMARK FOR ts AS ts - INTERVAL '1' HOUR, PRIMARY KEY (id) NOT ENFORCED"
+)
 PEOPLE_COLUMNS = "id INT, name STRING, city STRING, age INT, PRIMARY KEY (id) NOT ENFORCED"
 
 BIDS: list[tuple[object, ...]] = [
@@ -57,6 +61,30 @@ PEOPLE: list[tuple[str, tuple[object, ...] | None, tuple[object, ...] | None]] =
     ("d", (6, "fay", "Bern", 19), None),
 ]
 """Operation, the row before and the row after."""
+
+
+def _stocked(id_: int, shop: str | None, n: int | None, price: str | None, second: int) -> tuple[object, ...]:
+    weight = None if n is None else n / 4
+    return (id_, shop, n, weight, price, f"2024-03-01T12:00:{second:02}")
+
+
+STOCK: list[tuple[str, tuple[object, ...] | None, tuple[object, ...] | None]] = [
+    ("c", None, _stocked(1, "Rome", 5, "1.10", 0)),
+    ("c", None, _stocked(2, "Rome", 9, "2.00", 4)),
+    ("u", _stocked(2, "Rome", 9, "2.00", 4), _stocked(2, "Rome", 3, "2.50", 4)),
+    ("c", None, _stocked(3, "Oslo", 7, None, 8)),
+    ("d", _stocked(3, "Oslo", 7, None, 8), None),
+    ("c", None, _stocked(4, "Oslo", 7, "0.75", 12)),
+    ("u", _stocked(1, "Rome", 5, "1.10", 0), _stocked(1, "Bern", 5, "1.10", 17)),
+    ("c", None, _stocked(5, "Rome", 5, "99999999.99", 21)),
+    ("c", None, _stocked(6, None, None, "5.00", 23)),
+    ("u", _stocked(4, "Oslo", 7, "0.75", 12), _stocked(4, "Oslo", None, "0.80", 12)),
+    ("c", None, _stocked(7, "Bern", 1, "0.10", 41)),
+    ("d", _stocked(7, "Bern", 1, "0.10", 41), None),
+    ("c", None, _stocked(8, "Rome", 5, "4.00", 22)),
+    ("u", _stocked(5, "Rome", 5, "99999999.99", 21), _stocked(5, "Rome", -8, "3.00", 22)),
+]
+"""As PEOPLE: rows change, move to another window, and leave windows empty."""
 
 _WINDOWS = {
     "tumble": "TUMBLE(TABLE bids, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
@@ -251,6 +279,49 @@ SELECT item, ROW(item, bidder) AS r, COUNT(*) AS n FROM bids GROUP BY item, ROW(
 SELECT ARRAY[item] AS a, COUNT(*) AS n FROM bids GROUP BY ARRAY[item]
 """
 
+_OF_CHANGES = """
+SELECT window_start, window_end, shop, COUNT(*) AS c, SUM(n) AS s, AVG(n) AS a, MIN(n) AS l, MAX(price) AS m,
+  COUNT(DISTINCT n) AS d FROM @changed GROUP BY window_start, window_end, shop
+
+SELECT window_start, window_end, COUNT(*) AS c, COUNT(n) AS k, SUM(price) AS s, AVG(price) AS a, MAX(shop) AS m,
+  SUM(weight) AS w, AVG(weight) AS v FROM @changed GROUP BY window_start, window_end
+
+SELECT window_end, STDDEV_POP(weight) AS p, VAR_SAMP(weight) AS v, COUNT(*) FILTER (WHERE n > 4) AS c
+  FROM @changed GROUP BY window_start, window_end
+
+SELECT window_start, window_end, shop, SUM(n) AS s FROM @changed WHERE n IS NOT NULL
+  GROUP BY window_start, window_end, shop HAVING COUNT(*) > 1
+
+SELECT DISTINCT window_start, window_end, shop FROM @changed
+
+SELECT window_start, window_end, shop, GROUPING(shop) AS g, COUNT(*) AS c, MIN(price) AS m
+  FROM @changed GROUP BY window_start, window_end, ROLLUP(shop)
+
+SELECT window_start, window_end, COUNT(*) AS c, SUM(s) AS t FROM (
+  SELECT window_start, window_end, shop, SUM(n) AS s FROM @changed GROUP BY window_start, window_end, shop)
+  GROUP BY window_start, window_end
+
+SELECT window_start, window_end, shop, COUNT(*) AS c, MAX(n) AS m FROM (
+  SELECT *, EXTRACT(SECOND FROM window_end) AS e FROM @changed) WHERE e <> 13 GROUP BY window_start, window_end, shop
+"""
+
+_CHANGED_ONCE = """
+SELECT window_start, window_end, shop, LAST_VALUE(n) AS l, FIRST_VALUE(id) AS f, COUNT(DISTINCT price) AS d
+  FROM TABLE(TUMBLE(TABLE stock, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, shop
+
+SELECT window_start, window_end, LISTAGG(shop) AS l, SUM(DISTINCT n) AS s
+  FROM TABLE(TUMBLE(TABLE stock, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end
+
+SELECT window_start, window_end, COUNT(*) AS c, SUM(n) AS s FROM TABLE(TUMBLE(
+  TABLE stock, DESCRIPTOR(ts), INTERVAL '10' SECOND)) WHERE id <> 8 GROUP BY window_start, window_end
+"""
+
+_CHANGED = {
+    "tumble": "TABLE(TUMBLE(TABLE stock, DESCRIPTOR(ts), INTERVAL '10' SECOND))",
+    "hop": "TABLE(HOP(TABLE stock, DESCRIPTOR(ts), INTERVAL '4' SECOND, INTERVAL '12' SECOND))",
+    "cumulate": "TABLE(CUMULATE(TABLE stock, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '20' SECOND))",
+}
+
 _CALLS = "COUNT(*) AS n, SUM(price) AS s, AVG(price) AS a, MAX(big) AS m, COUNT(DISTINCT bidder) AS d"
 
 
@@ -272,5 +343,11 @@ QUERIES = [
         for query in _IN_LOCAL_TIME.strip().split("\n\n")
     ),
     *(("UTC", _expanded(query)) for query in _MIXED.strip().split("\n\n")),
+    *(
+        ("UTC", query.replace("@changed", window).strip())
+        for window in _CHANGED.values()
+        for query in _OF_CHANGES.strip().split("\n\n")
+    ),
+    *(("UTC", query.strip()) for query in _CHANGED_ONCE.strip().split("\n\n")),
 ]
 """`table.local-time-zone` and query."""

@@ -10,7 +10,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.truths.definitions_queries import BIDS, BIDS_COLUMNS, CLOCK, CLOCK_COLUMNS, PEOPLE, PEOPLE_COLUMNS, QUERIES
+from tests.truths.definitions_queries import (
+    BIDS,
+    BIDS_COLUMNS,
+    CLOCK,
+    CLOCK_COLUMNS,
+    PEOPLE,
+    PEOPLE_COLUMNS,
+    QUERIES,
+    STOCK,
+    STOCK_COLUMNS,
+)
 from tests.truths.record import Flink, _error_of, _from_java
 from tests.truths.record_aggregates import _streaming
 
@@ -23,14 +33,17 @@ def _write_tables(folder: str) -> None:
         file.writelines(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in BIDS)
     with (Path(folder) / "clock.json").open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(dict(zip(("id", "ts"), row, strict=True))) + "\n" for row in CLOCK)
-    columns = ("id", "name", "city", "age")
-    with (Path(folder) / "people.json").open("w", encoding="utf-8") as file:
-        for operation, before, after in PEOPLE:
-            sides = {
-                side: dict(zip(columns, row, strict=True)) if row is not None else None
-                for side, row in (("before", before), ("after", after))
-            }
-            file.write(json.dumps({**sides, "op": operation}) + "\n")
+    for name, changes, columns in (
+        ("people", PEOPLE, ("id", "name", "city", "age")),
+        ("stock", STOCK, ("id", "shop", "n", "weight", "price", "ts")),
+    ):
+        with (Path(folder) / f"{name}.json").open("w", encoding="utf-8") as file:
+            for operation, before, after in changes:
+                sides = {
+                    side: dict(zip(columns, row, strict=True)) if row is not None else None
+                    for side, row in (("before", before), ("after", after))
+                }
+                file.write(json.dumps({**sides, "op": operation}) + "\n")
 
 
 def _folded(environment: Any, query: str) -> list[list[Any]]:
@@ -61,6 +74,7 @@ def main() -> None:
                 ("bids", BIDS_COLUMNS, "'json', 'json.timestamp-format.standard' = 'ISO-8601'"),
                 ("clock", CLOCK_COLUMNS, "'json', 'json.timestamp-format.standard' = 'ISO-8601'"),
                 ("people", PEOPLE_COLUMNS, "'debezium-json'"),
+                ("stock", STOCK_COLUMNS, "'debezium-json', 'debezium-json.timestamp-format.standard' = 'ISO-8601'"),
             ):
                 environment.execute_sql(
                     f"CREATE TEMPORARY TABLE {name} ({columns}) WITH ('connector' = 'filesystem', "
