@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -59,6 +60,9 @@ class ParquetRowFile:
         return byte_size
 
     def abandon(self) -> None:
+        # The writer would close itself when it is collected, and then find no file.
+        with contextlib.suppress(OSError):
+            self._writer.close()
         self._file.close()
 
     def _write_held(self) -> None:
