@@ -77,6 +77,24 @@ def test_a_bounded_read_of_a_topic_with_an_aborted_tail_ends(kafka: str, session
     assert sorted(result.rows) == [(i,) for i in range(60)]
 
 
+def test_csv_in_a_topic(kafka: str, session: Session) -> None:
+    """Fields by position, whichever columns a query reads; the key is a format of its own."""
+    source, target = unique_name("csv"), unique_name("csv")
+    for topic in (source, target):
+        create_topic(kafka, topic)
+    values = (b'1,"a,b",7', b"2,,8", b"3,NULL,9")
+    produce(kafka, source, [Record(0, None, value) for value in values])
+    bounded = {"format": "csv", "csv_null__literal": "NULL", "scan_bounded_mode": "latest-offset", **FROM_START}
+    session.execute(table("t", "id INT, name STRING, n INT", kafka, source, **bounded))
+    assert sorted(session.execute("SELECT n, name FROM t").rows) == [(7, "a,b"), (8, ""), (9, None)]
+    assert sorted(session.execute("SELECT n FROM t WHERE name IS NULL").rows) == [(9,)]
+    session.execute(table("u", "n INT, name STRING", kafka, target, format="csv", csv_null__literal="NULL"))
+    job_id = session.execute("INSERT INTO u SELECT n, name FROM t").job_id
+    assert job_id is not None
+    eventually("records", lambda: len(read_topic(kafka, target)) == 3)
+    assert [record.value for record in read_topic(kafka, target)] == [b'7,"a,b"', b"8,", b"9,NULL"]
+
+
 def test_a_partition_added_while_running_is_read_from_its_beginning(kafka: str, session: Session) -> None:
     """Also when the query began at the latest offset: what was written before it was found counts as new."""
     topic = unique_name("growing")
