@@ -111,17 +111,22 @@ class Pipeline:
         producers: int = 1,
         parallelism: int = 1,
         settings: dict[str, str] | None = None,
+        managed_bytes: int = 0,
     ) -> None:
         self.plan = plan
+        self._managed_bytes = managed_bytes
         self.directory = directory
         self.now_ms = 0
         self._settings = settings
         self.results: list[dict[str, Any]] = []
+        self.globals: list[GlobalWindowAggregateOperator] = []
         self._generation = 0
         self.restart(producers, parallelism, ())
 
     def restart(self, producers: int, parallelism: int, snapshots: Sequence[OperatorSnapshot]) -> None:
         """New operators, restored from snapshots of all global subtasks of an earlier start."""
+        for operator in self.globals:
+            operator.close()
         self._generation += 1
         self.parallelism = parallelism
         self.watermarks = [MIN_WATERMARK_MS] * producers
@@ -144,6 +149,7 @@ class Pipeline:
                 restore=restore,
                 wall_clock_ms=lambda: self.now_ms,
                 settings=self._settings,
+                managed_bytes=self._managed_bytes,
             )
             self.globals.append(GlobalWindowAggregateOperator(self.plan.global_(), context))
         for local in self.locals:

@@ -305,6 +305,25 @@ def test_values_of_any_type_are_kept(tmp_path: Path) -> None:
     assert [tuple(r.values()) for r in pipeline.results] == [(one, 2)]
 
 
+def test_slices_larger_than_memory_give_the_same(tmp_path: Path) -> None:
+    calls = (COUNT, AggregateCall(F.COUNT, 2, t.STRING, t.BIGINT, distinct=True))
+    made = plan(HOP, *calls, two_phases=False)
+    on_disk = Pipeline(made, tmp_path / "a", settings={"state.backend.type": "rocksdb"}, managed_bytes=200_000)
+    in_memory = Pipeline(made, tmp_path / "b")
+    for ms in range(0, 60, 6):
+        rows = [row(f"key {i % 3000}", ms, f"value {i % 7}") for i in range(ms, 3000 + 4 * ms)]
+        for pipeline in (on_disk, in_memory):
+            pipeline.send(0, rows)
+            pipeline.advance(0, ms - 8)
+        if ms == 30:
+            on_disk.restart(1, 2, on_disk.snapshot(1))
+    for pipeline in (on_disk, in_memory):
+        pipeline.advance(0, MAX_WATERMARK_MS)
+    assert sorted(found(on_disk)) == sorted(found(in_memory))
+    for operator in on_disk.globals:
+        operator.close()
+
+
 def test_the_local_phase_keeps_a_slice_together_until_its_last_window_has_fired() -> None:
     made = plan(CUMULATE)
     local = LocalWindowAggregateOperator(made.local())
