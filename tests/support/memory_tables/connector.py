@@ -167,7 +167,7 @@ class MemoryWriter:
         return {}
 
     def write(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None) -> None:
-        kinds = [0] * batch.num_rows if row_kinds is None else row_kinds.to_pylist()
+        kinds: list[Any] = [0] * batch.num_rows if row_kinds is None else row_kinds.to_pylist()
         values = [column.to_pylist() for column in batch.columns]
         rows: list[Row] = list(zip(*values, strict=True)) if values else [()] * batch.num_rows
         self._open += list(zip(kinds, rows, strict=True))
