@@ -24,6 +24,7 @@ from runtime.operators.grouping import Reduction
 pc: Any = pyarrow.compute
 Array = Any
 Doubles = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 _ZERO = pa.scalar(0, pa.int64())
 _REDUCTION = {AggregateFunction.MIN: Reduction.MIN, AggregateFunction.MAX: Reduction.MAX}
@@ -120,29 +121,52 @@ def ones(count: int) -> Array:
 
 def variance(call: AggregateCall, sums: Doubles, squares: Doubles, counts: npt.NDArray[np.int64]) -> Array:
     """STDDEV_* and VAR_* from the sum, the sum of squares and the count of values; NULL over nothing, and for the
-    SAMP functions over one value. As in Flink, where the function is rewritten to such sums in the result's type,
-    each division of integers truncates and each of decimals rounds to the result's scale."""
+    SAMP functions over one value. As in Flink, where the function is rewritten to such sums in the result's type:
+    integers wrap and their divisions truncate, each division of decimals rounds to the result's scale."""
     function = call.function
     is_sample = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP)
     divisors = counts - 1 if is_sample else counts
     undefined = divisors <= 0
+    is_deviation = function in (AggregateFunction.STDDEV_POP, AggregateFunction.STDDEV_SAMP)
+    if call.type.is_integer:
+        kind: Any = to_arrow(call.type)
+        whole = _integer_variance(kind, sums, squares, np.maximum(counts, 1), np.maximum(divisors, 1))
+        if is_deviation:
+            whole = np.sqrt(np.maximum(whole, 0)).astype(np.int64)
+        return pa.array(whole.astype(kind.to_pandas_dtype()), mask=undefined)
     with np.errstate(all="ignore"):
         means = sums * sums / np.where(undefined, 1, counts)
         spread = squares - _stepwise(means, call.type)
         # Rounding may leave a variance just below zero.
         values = _stepwise(np.maximum(spread, 0.0) / np.where(undefined, 1, divisors), call.type)
-        if function in (AggregateFunction.STDDEV_POP, AggregateFunction.STDDEV_SAMP):
+        if is_deviation:
             values = np.sqrt(values)
     return from_doubles(values, undefined, to_arrow(call.type))
 
 
+def _integer_variance(kind: Any, sums: Doubles, squares: Doubles, counts: Counts, divisors: Counts) -> Counts:
+    """The sums, and the square of the sum, wrap in the argument's type; all else is BIGINT."""
+
+    def wrapped(values: Counts) -> Counts:
+        return values.astype(kind.to_pandas_dtype()).astype(np.int64)
+
+    with np.errstate(all="ignore"):
+        total, of_squares = wrapped(sums.astype(np.int64)), wrapped(squares.astype(np.int64))
+    return _truncated(of_squares - _truncated(wrapped(total * total), counts), divisors)
+
+
+def _truncated(dividends: Counts, divisors: Counts) -> Counts:
+    """Quotients truncated toward zero; divisors are positive."""
+    quotients: Counts = np.sign(dividends) * (np.abs(dividends) // divisors)
+    return quotients
+
+
 def _stepwise(quotients: Doubles, kind: DataType) -> Doubles:
     """A quotient as Flink's division in the type `kind` leaves it."""
-    if kind.is_integer:
-        return np.trunc(quotients)
     if kind.root is TypeRoot.DECIMAL:
         scale = 10.0 ** (kind.scale or 0)
-        return np.floor(quotients * scale + 0.5) / scale
+        # A half that a double shows as slightly less is still a half.
+        return np.floor(np.round(quotients * scale, 4) + 0.5) / scale
     return quotients
 
 

@@ -27,6 +27,8 @@ from runtime.state.protocol import KeyedTable
 pc: Any = pyarrow.compute
 Array = Any
 
+_FALSE = pa.scalar(False)
+
 
 class Selection(msgspec.Struct, frozen=True):
     """Which rows an aggregate takes in: those with a value in column `argument` (None: all), where column `filter` is
@@ -95,7 +97,7 @@ class Changes:
             if values.null_count:
                 mask = values.is_valid().to_numpy(zero_copy_only=False)
         if selection.filter is not None:
-            passed = pc.fill_null(self.rows.column(selection.filter), False).to_numpy(zero_copy_only=False)
+            passed = pc.fill_null(self.rows.column(selection.filter), _FALSE).to_numpy(zero_copy_only=False)
             mask = passed if mask is None else mask & passed
         return mask
 
