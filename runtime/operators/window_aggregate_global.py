@@ -152,7 +152,7 @@ class GlobalWindowAggregateOperator:
             self._late_rows += int(partials[self._aggregation.late_column].to_numpy()[late].sum())
             kept = np.flatnonzero(~late)
         block = self._aggregation.block(groups, partials)
-        self._append(self._partials, block, ends, kept)
+        _append(self._partials, block, ends, kept)
 
     def _accept_values(self, batch: Batch, ends: Array) -> None:
         """The values of rows that are not late, to their slices."""
@@ -163,21 +163,8 @@ class GlobalWindowAggregateOperator:
                 groups = self._key_groups(columns[: self._key_count], len(own_ends))
                 late = self._late(own_ends, groups)
                 block = pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=values.schema)
-                self._append(state, block, own_ends, None if late is None else np.flatnonzero(~late))
+                _append(state, block, own_ends, None if late is None else np.flatnonzero(~late))
         self._next_seq += batch.row_count
-
-    def _append(
-        self,
-        state: WindowState,
-        block: pa.RecordBatch,
-        ends: npt.NDArray[np.int64],
-        kept: npt.NDArray[np.intp] | None,
-    ) -> None:
-        if kept is not None and not len(kept):
-            return
-        for end, rows in _rows_by_end(ends, kept):
-            # `take` copies: the state never holds on to the memory of an input batch.
-            state.append(end, block.take(rows))
 
     def _late(self, ends: npt.NDArray[np.int64], groups: npt.NDArray[np.int16]) -> npt.NDArray[np.bool_] | None:
         """Rows whose last window has fired; None when there are none. In processing time no row is late."""
@@ -316,6 +303,17 @@ class GlobalWindowAggregateOperator:
                 return end
             case WindowProperty.TIME:
                 return self._clock.window_time(end)
+
+
+def _append(
+    state: WindowState, block: pa.RecordBatch, ends: npt.NDArray[np.int64], kept: npt.NDArray[np.intp] | None
+) -> None:
+    """The (kept) rows of a block to the slices they belong to."""
+    if kept is not None and not len(kept):
+        return
+    for end, rows in _rows_by_end(ends, kept):
+        # `take` copies: the state never holds on to the memory of an input batch.
+        state.append(end, block.take(rows))
 
 
 def _rows_by_end(

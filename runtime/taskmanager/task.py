@@ -60,6 +60,7 @@ from runtime.taskmanager.barrier_aligner import (
 )
 from runtime.taskmanager.failures import failure_of
 from runtime.taskmanager.task_checkpoints import SinksCommitted, TaskCheckpoints
+from runtime.taskmanager.task_timers import TaskTimers
 from runtime.taskmanager.time_accounting import TimeAccount, Waiting
 from runtime.taskmanager.watermark_valve import WatermarkValve
 
@@ -67,8 +68,6 @@ STATE_DIRECTORY = "state"
 """Where segments go, below the job's checkpoint directory."""
 POLL_MS_MAX = 50
 """A source waits at most this long for rows before it looks at its mail."""
-TIMER_WAIT_MS_MAX = 1_000
-"""A task with a processing-time timer looks at the wall clock this often: the clock may be set."""
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +193,7 @@ class Task:
         self._sinks = operators.sinks
         self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self.inbox, services.send)
+        self._timers = TaskTimers(self._chain, services.wall_clock_ms, lambda: self._checkpoints.stop_id is not None)
 
     # ------------------------------------------------------------------------------------- from other threads
 
@@ -316,12 +316,12 @@ class Task:
         while not source.ended:
             self.progress += 1
             self.inbox.check()
-            wake_ms = self._time_to_wake_ms()
+            wake_ms = self._timers.wake_ms(self._outputs.time_to_flush_ms())
             if self._checkpoints.stop_id is None:
                 self._poll_source(int(POLL_MS_MAX if wake_ms is None else min(POLL_MS_MAX, wake_ms)))
             if self._checkpoints.stop_id is not None or not (source.readable or source.ended):
-                self._wait(self._time_to_wake_ms())
-            self._serve_timers()
+                self._wait(self._timers.wake_ms(self._outputs.time_to_flush_ms()))
+            self._timers.serve()
             self._outputs.flush_due()
             self._serve_mail()
 
@@ -344,22 +344,9 @@ class Task:
             self.inbox.check()
             self._serve_mail()
             if not self._take_element():
-                self._wait(self._time_to_wake_ms())
-            self._serve_timers()
+                self._wait(self._timers.wake_ms(self._outputs.time_to_flush_ms()))
+            self._timers.serve()
             self._outputs.flush_due()
-
-    def _time_to_wake_ms(self) -> float | None:
-        """Until collected rows must go or a timer is due; None when nothing is waited for but input."""
-        flush_ms, timer_ms = self._outputs.time_to_flush_ms(), self._chain.timer_ms()
-        if timer_ms is None or self._checkpoints.stop_id is not None:
-            return flush_ms
-        until_ms = min(max(0, timer_ms - self._services.wall_clock_ms()), TIMER_WAIT_MS_MAX)
-        return until_ms if flush_ms is None else min(until_ms, flush_ms)
-
-    def _serve_timers(self) -> None:
-        timer_ms = self._chain.timer_ms() if self._checkpoints.stop_id is None else None
-        if timer_ms is not None and timer_ms <= (now_ms := self._services.wall_clock_ms()):
-            self._chain.on_timers(now_ms)
 
     def _take_element(self) -> bool:
         taken = self.inbox.take()
