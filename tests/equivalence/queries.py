@@ -184,7 +184,7 @@ _CONDITION = "id % 3 <> 1"
 def random_query(choose: random.Random, table: Table) -> Query:
     """A query of a shape that the table's changelog allows."""
     shapes = [_grouped, _grouped, _grouped, _global, _distinct, _grouping_sets, _two_levels]
-    if table.changelog == "insert-only":
+    if table.changelog == "insert-only" or table.is_timely:
         shapes += [_windowed, _windowed, _windowed, _windowed_sets, _cascaded]
     return choose.choice(shapes)(choose, table)
 

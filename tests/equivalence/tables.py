@@ -46,11 +46,13 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`id` is the first column and unique, `ts` the last and the event time; keys and values lie between."""
+    """`id` is the first column and unique, `ts` the last and the event time; keys and values lie between. `is_timely`:
+    a row is changed only while its own time is within the delay, and only to a time that is."""
 
     keys: tuple[Column, ...]
     values: tuple[Column, ...]
     changelog: str
+    is_timely: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -70,7 +72,7 @@ class Table(msgspec.Struct, frozen=True):
 def random_table(choose: random.Random, *, changelog: str, nullable_keys: bool) -> Table:
     keys = tuple(Column(f"k{i}", choose.choice(KEY_TYPES), nullable_keys) for i in range(choose.choice((1, 1, 1, 2))))
     values = tuple(Column(f"v{i}", choose.choice(VALUE_TYPES)) for i in range(choose.randint(1, 3)))
-    return Table(keys, values, changelog)
+    return Table(keys, values, changelog, changelog != "insert-only" and choose.random() < 0.5)
 
 
 def random_value(choose: random.Random, column: Column, distinct: int) -> Any:
@@ -133,6 +135,9 @@ def random_changes(choose: random.Random, table: Table) -> Changes:
             continue
         for _ in range(choose.choice((0, 0, 1, 2))):
             of_split = [i for i in rows if any(change[1][0] == i for change in splits[number])]
+            if table.is_timely:
+                oldest = EPOCH + dt.timedelta(milliseconds=clocks[number] - DELAY_MS + 1)
+                of_split = [i for i in of_split if rows[i][-1] >= oldest]
             if of_split:
                 _change(choose, table, splits[number], rows, choose.choice(of_split), time_ms)
     return Changes(splits, list(rows.values()))

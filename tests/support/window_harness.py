@@ -13,6 +13,7 @@ from planner.ir import types as t
 from planner.ir.operators import (
     AggregateCall,
     AttachedWindow,
+    ChangelogMode,
     Column,
     GlobalWindowAggregate,
     LocalWindowAggregate,
@@ -74,15 +75,20 @@ class WindowPlan(msgspec.Struct, frozen=True):
     window: Window
     properties: tuple[WindowProperty, ...] = (WindowProperty.START, WindowProperty.END)
     two_phases: bool = True
+    input_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
 
     @property
     def key_types(self) -> tuple[DataType, ...]:
         return tuple(self.row_types[i] for i in self.keys)
 
     def local(self) -> LocalWindowAggregate:
-        accumulators = [kind for call in self.aggregates for kind in accumulator_types(call)]
-        output = schema(*self.key_types, t.BIGINT, t.BIGINT, *accumulators)
-        return LocalWindowAggregate("local", "local", self.keys, self.aggregates, self.window, output)
+        changes = self.input_changelog is not ChangelogMode.INSERT_ONLY
+        accumulators = [kind for call in self.aggregates for kind in accumulator_types(call, retracting=changes)]
+        counts = [t.BIGINT] * (2 if changes else 1)
+        output = schema(*self.key_types, t.BIGINT, *counts, *accumulators)
+        return LocalWindowAggregate(
+            "local", "local", self.keys, self.aggregates, self.window, output, self.input_changelog
+        )
 
     def global_(self) -> GlobalWindowAggregate:
         aligned = self.window.window if isinstance(self.window, AttachedWindow) else self.window
@@ -92,13 +98,14 @@ class WindowPlan(msgspec.Struct, frozen=True):
         keys = tuple(range(len(self.keys))) if self.two_phases else self.keys
         return GlobalWindowAggregate(
             "global", "global", self.two_phases, keys, self.key_types, self.aggregates, self.window, self.properties,
-            output,
+            output, self.input_changelog,
         )  # fmt: skip
 
-    def rows(self, rows: Sequence[Sequence[Any]]) -> Batch:
-        """A batch of Python rows."""
+    def rows(self, rows: Sequence[Sequence[Any]], kinds: Sequence[int] | None = None) -> Batch:
+        """A batch of Python rows, with their kinds if they are changes."""
         columns: Any = [pa.array([row[i] for row in rows], t.to_arrow(kind)) for i, kind in enumerate(self.row_types)]
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=t.arrow_schema(self.row_types)))
+        row_kinds: Any = None if kinds is None else pa.array(kinds, pa.int8())
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=t.arrow_schema(self.row_types)), row_kinds)
 
 
 class Pipeline:
@@ -157,9 +164,9 @@ class Pipeline:
         for operator in self.globals:
             operator.open()
 
-    def send(self, producer: int, rows: Sequence[Sequence[Any]]) -> None:
+    def send(self, producer: int, rows: Sequence[Sequence[Any]], kinds: Sequence[int] | None = None) -> None:
         """One batch of one producer, through the exchange."""
-        batch = self.plan.rows(rows)
+        batch = self.plan.rows(rows, kinds)
         if not self.plan.two_phases:
             self._exchange(batch, self.plan.keys)
             return
@@ -203,5 +210,6 @@ class Pipeline:
         owners = subtask_of(groups, self.parallelism, MAX_PARALLELISM)
         for subtask, operator in enumerate(self.globals):
             rows: Any = pa.array(owners == subtask)
-            part = Batch(batch.data.filter(rows))
+            kinds = None if batch.row_kinds is None else batch.row_kinds.filter(rows)
+            part = Batch(batch.data.filter(rows), kinds)
             assert list(operator.process(part)) == []
