@@ -19,7 +19,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OPERATOR_METRICS = frozenset(
     """currentInputWatermark currentOutputWatermark numRecordsIn numRecordsOut numLateRecordsDropped watermarkLatency
     pendingRecords currentFetchEventTimeLag currentEmitEventTimeLag sourceIdleTime numRecordsInErrors numRecordsSend
-    numRecordsSendErrors numRecordsSkipped""".split()
+    numRecordsSendErrors numRecordsSkipped numRecordsDroppedNotNull numValuesAdjustedToLength numGroups
+    numRetractionsWithoutState numCountsClamped stateBytes""".split()
 )
 
 
