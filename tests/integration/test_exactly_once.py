@@ -135,6 +135,29 @@ def test_windowed_counts_and_sums_are_exact_under_kill_9(kafka: str, tmp_path: P
     assert expected - found == Counter(), f"missing, after {run.kills}"
 
 
+HOP_QUERY = """SELECT k, window_start, COUNT(*), SUM(v)
+  FROM HOP(TABLE src, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)
+  GROUP BY k, window_start, window_end"""
+
+
+@SIZES
+@pytest.mark.timeout(600)
+def test_overlapping_windows_are_exact_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+    run = Run(kafka, tmp_path, size)
+    rows, _ = run.execute(WINDOW_COLUMNS, HOP_QUERY)
+    counts: Counter[tuple[str, int]] = Counter()
+    sums: Counter[tuple[str, int]] = Counter()
+    for event in run.events:
+        last = event.ts_ms // 5_000 * 5_000
+        for start in (last, last - 5_000, last - 10_000):
+            counts[event.k, start] += 1
+            sums[event.k, start] += event.v
+    expected = Counter((k, ev.time_text(start), counts[k, start], sums[k, start]) for k, start in counts)
+    found = windows_of(rows)
+    assert found - expected == Counter(), f"not expected, after {run.kills}"
+    assert expected - found == Counter(), f"missing, after {run.kills}"
+
+
 @SIZES
 @pytest.mark.timeout(600)
 def test_late_rows_are_dropped_once_and_counted_exactly_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
