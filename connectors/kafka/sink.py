@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from connectors import registry
 from connectors.api import Committable, Encoder, Int64Array, OwnerState, SinkContext
+from connectors.arrow import text_buffers
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
 from connectors.kafka.epoch_file import EpochFileWriter, locate, record_schema
@@ -91,10 +92,16 @@ class RecordBuilder:
             if last is not None:
                 batch, keys = batch.take(last), keys.take(last)
                 row_kinds = None if row_kinds is None else row_kinds.take(last)
-        values = self._values(batch, row_kinds)
-        self._check_sizes(values, keys)
         count = batch.num_rows
         partitions = self._partitioner.partitions(keys, count)
+        if count > 1 and (np.diff(partitions) < 0).any():
+            # Sorted before they are encoded: columns are moved cheaper than texts.
+            order = np.argsort(partitions, kind="stable")
+            batch, partitions = batch.take(order), partitions[order]
+            keys = None if keys is None else keys.take(order)
+            row_kinds = None if row_kinds is None else row_kinds.take(order)
+        values = self._values(batch, row_kinds)
+        self._check_sizes(values, keys)
         absent = pa.nulls(count)
         arrays: list[Array] = [
             pa.array(partitions),
@@ -103,10 +110,7 @@ class RecordBuilder:
             absent if self._timestamp is None else _milliseconds(batch.column(self._timestamp)),
             absent if self._headers is None else batch.column(self._headers).cast(self.schema.field(4).type),
         ]
-        records = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        if count > 1 and (np.diff(partitions) < 0).any():
-            records = records.take(np.argsort(partitions, kind="stable"))
-        return records
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _values(self, batch: pa.RecordBatch, row_kinds: Array | None) -> Array:
         columns = _columns(batch, self._value_columns)
@@ -148,8 +152,8 @@ def _columns(batch: pa.RecordBatch, indexes: list[int]) -> pa.RecordBatch:
 
 
 def _lengths(values: Array) -> Int64Array:
-    lengths: Array = pc.binary_length(values)  # type: ignore[call-overload]
-    return lengths.fill_null(0).to_numpy().astype(np.int64)
+    offsets, _ = text_buffers(values)
+    return np.diff(offsets).astype(np.int64)
 
 
 def _milliseconds(column: Array) -> Array:

@@ -213,13 +213,13 @@ class PartitionReader:
     def _run(self, records: Records) -> Run:
         """Sorts by split, moves positions, and leaves out tombstones and what lies beyond bounded ends."""
         slots, offsets = self._slot_numbers(records), records.offsets
-        ends = np.array([-1, *(slot.end for slot in self._slots)], np.int64)
+        ends = np.array([-1, *[slot.end for slot in self._slots]], np.int64)
         wanted = offsets < ends[slots + 1]
         for number in np.unique(slots[~wanted]) if not wanted.all() else ():
             if number >= 0:
                 self._slots[number].offset = self._slots[number].end
                 self._finish(int(number))
-        for number in np.flatnonzero(np.bincount(slots[wanted], minlength=len(self._slots))).tolist():
+        for number in np.bincount(slots[wanted], minlength=len(self._slots)).nonzero()[0].tolist():
             slot = self._slots[number]
             slot.offset = max(slot.offset, int(offsets[wanted & (slots == number)][-1]) + 1)
             if slot.offset >= slot.end:
@@ -229,7 +229,7 @@ class PartitionReader:
             for number, amount in enumerate(np.bincount(slots[absent & wanted], minlength=len(self._slots)).tolist()):
                 self._slots[number].count(TOMBSTONES_SKIPPED, amount)
             wanted = wanted & ~absent
-        order = np.flatnonzero(wanted)
+        order = wanted.nonzero()[0]
         slots = slots[order]
         if (np.diff(slots) < 0).any():
             sorting = np.argsort(slots, kind="stable")
@@ -258,7 +258,7 @@ class PartitionReader:
         self._event_time_lag_ms = max(0.0, time.time() * 1000 - stamp)
         batch, kept, kinds = self._rows.rows(run)
         row_kinds: Any = None if kinds is None else pa.array(kinds)
-        starts = np.flatnonzero(np.diff(run.slots, prepend=-1))
+        starts = np.diff(run.slots, prepend=-1).nonzero()[0]
         bounds = np.append(starts, count)
         row_bounds = bounds if kept is None else np.searchsorted(kept, bounds)
         decoded_bounds = bounds if kept is None else np.searchsorted(np.unique(kept), bounds)

@@ -27,6 +27,13 @@ _APPROXIMATE = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _COUNTS = (AggregateFunction.COUNT, AggregateFunction.COUNT_STAR)
 
 
+REDUCED_SHARE_MAX = 0.8
+"""Where more partials than that are left of the rows of a batch, reducing is work for nothing: keys hardly repeat."""
+JUDGED_ROWS_MIN = 256
+BATCHES_UNREDUCED = 32
+"""So many batches then pass as they are, a partial per row, before one is reduced again to see."""
+
+
 class LocalGroupAggregateOperator:
     """Over inserts partials are reduced by Arrow's hash aggregation. Over retractions every column is a sum of signed
     values; sums of doubles are compensated and leave out, and count, what is not finite. Where a sum of decimals does
@@ -37,6 +44,7 @@ class LocalGroupAggregateOperator:
         self._schema = arrow_schema(node.output.types)
         self._retracting = node.input_changelog is not ChangelogMode.INSERT_ONLY
         self._accumulators = [] if self._retracting else [Accumulator(call) for call in node.aggregates]
+        self._batches_unreduced = 0
 
     @property
     def uid(self) -> str:
@@ -65,11 +73,17 @@ class LocalGroupAggregateOperator:
         values = [(count, Reduction.SUM)]
         for accumulator in self._accumulators:
             values += zip(accumulator.from_rows(rows, count), accumulator.reductions, strict=True)
+        single = keys + [column for column, _ in values]
+        if self._batches_unreduced:
+            self._batches_unreduced -= 1
+            return single
         by = keys or [pa.array(np.zeros(rows.num_rows, dtype=np.int8))]
         try:
             reduced_keys, reduced = reduce_groups(by, values)
         except SumOverflowError:
-            return keys + [column for column, _ in values]
+            return single
+        if len(reduced[0]) > REDUCED_SHARE_MAX * rows.num_rows and rows.num_rows >= JUDGED_ROWS_MIN:
+            self._batches_unreduced = BATCHES_UNREDUCED
         return (reduced_keys if keys else []) + reduced
 
     def _group_ids(self, rows: pa.RecordBatch) -> Ints:

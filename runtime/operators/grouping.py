@@ -7,6 +7,7 @@ through an order-preserving integer, so that NaN is the largest value; sums of d
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -21,6 +22,8 @@ from runtime.operators import decimal_sums
 pc: Any = pyarrow.compute
 Array = Any
 
+# Kinds are asked for every column of every batch.
+_is_decimal, _is_floating = functools.cache(pa.types.is_decimal), functools.cache(pa.types.is_floating)
 _NESTED = (pa.types.is_list, pa.types.is_large_list, pa.types.is_struct, pa.types.is_map)
 
 
@@ -65,9 +68,7 @@ def group_ids(keys: Sequence[Array]) -> npt.NDArray[np.int64]:
 
 
 def _codes(column: Array) -> npt.NDArray[np.int64]:
-    codes: npt.NDArray[np.int64] = (
-        column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
-    )
+    codes: npt.NDArray[np.int64] = column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     return codes
 
 
@@ -86,8 +87,8 @@ class _Table:
 
     def add_reduction(self, column: Array, reduction: Reduction) -> str:
         name = self.add(column)
-        self._aggregations.append((name, reduction.value))
-        return f"{name}_{reduction.value}"
+        self._aggregations.append((name, str(reduction)))
+        return f"{name}_{reduction}"
 
     def add_once(self, column: Array, prepared: Sequence[Array] | None, reduction: Reduction) -> list[str] | None:
         """Names of the results of `column` when it was already asked for; with `prepared`, asks for it."""
@@ -115,9 +116,9 @@ def _plan(table: _Table, column: Array, reduction: Reduction) -> list[str]:
     if known is not None:
         return known
     kind = column.type
-    if reduction is Reduction.SUM and pa.types.is_decimal(kind):
+    if reduction is Reduction.SUM and _is_decimal(kind):
         prepared = decimal_sums.limbs(column)
-    elif reduction is not Reduction.SUM and pa.types.is_floating(kind):
+    elif reduction is not Reduction.SUM and _is_floating(kind):
         prepared = [_ordered_integers(column)]
     else:
         prepared = [column]
@@ -129,12 +130,12 @@ def _plan(table: _Table, column: Array, reduction: Reduction) -> list[str]:
 def _finish(grouped: dict[str, Array], names: list[str], kind: Any, reduction: Reduction) -> Array:
     """The reduced column in the type of its input."""
     results = [grouped[name] for name in names]
-    if reduction is Reduction.SUM and pa.types.is_decimal(kind):
+    if reduction is Reduction.SUM and _is_decimal(kind):
         total, overflow = decimal_sums.from_limb_sums(results, kind)
         if overflow.any():
             raise SumOverflowError
         return total
-    if reduction is not Reduction.SUM and pa.types.is_floating(kind):
+    if reduction is not Reduction.SUM and _is_floating(kind):
         return _from_ordered_integers(results[0], kind)
     if results[0].type == kind:
         return results[0]
@@ -142,6 +143,7 @@ def _finish(grouped: dict[str, Array], names: list[str], kind: Any, reduction: R
     return results[0].cast(kind, safe=False)
 
 
+@functools.cache
 def _is_nested(kind: Any) -> bool:
     return any(test(kind) for test in _NESTED)
 
@@ -149,7 +151,7 @@ def _is_nested(kind: Any) -> bool:
 def plain_key(column: Array) -> Array:
     """A column on which Arrow's equality is the equality of keys."""
     kind = column.type
-    if pa.types.is_floating(kind):
+    if _is_floating(kind):
         return canonical_floats(column)
     if _is_nested(kind):
         codes: dict[Any, int] = {}

@@ -237,7 +237,10 @@ class SourceOperator:
         since_ms = 0.0 if self._polled_at_ms is None else now_ms - self._polled_at_ms
         silent_ms = max(0.0, since_ms - (backpressured_ms - self._backpressured_ms))
         self._polled_at_ms, self._backpressured_ms = now_ms, backpressured_ms
-        if sum(read.batch.num_rows for read in batches) >= self._rows_max:
+        rows = 0
+        for read in batches:
+            rows += read.batch.num_rows
+        if rows >= self._rows_max:
             return
         heard = {read.split_id for read in batches}
         for split_id, live in self._live.items():
@@ -338,7 +341,7 @@ def _merged(reads: list[SplitBatch]) -> list[tuple[pa.RecordBatch, pa.Int8Array 
     if len(reads) <= 1 or reads[0].batch.num_columns == 0:
         return [(read.batch, read.row_kinds) for read in reads]
     merged = pa.concat_batches([read.batch for read in reads])  # type: ignore[attr-defined]
-    if all(read.row_kinds is None for read in reads):
+    if not [read for read in reads if read.row_kinds is not None]:
         return [(merged, None)]
     kinds: Any = pa.concat_arrays([_kinds(read) for read in reads])
     return [(merged, kinds)]

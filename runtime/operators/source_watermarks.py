@@ -74,7 +74,9 @@ class SourceWatermarks:
 
     def status(self) -> list[WatermarkStatus]:
         """A change between idle and active, to be sent before the rows that caused it. No split: idle."""
-        idle = not any(clock.active for clock in self._splits.values())
+        idle = True
+        for clock in self._splits.values():
+            idle = idle and (clock.idle or clock.ended)
         if idle == self._idle:
             return []
         self._idle = idle
@@ -82,7 +84,7 @@ class SourceWatermarks:
 
     def advance(self, now_ms: float, *, at_once: bool = False) -> list[Watermark]:
         """What is to be sent now, behind the rows given out. `at_once`: do not wait for the interval."""
-        active = [clock.watermark_ms for clock in self._splits.values() if clock.active]
+        active = [clock.watermark_ms for clock in self._splits.values() if not (clock.idle or clock.ended)]
         minimum = _minimum(active) if active else None
         if minimum is not None and (self.watermark_ms is None or minimum > self.watermark_ms):
             self.watermark_ms = minimum

@@ -27,15 +27,12 @@ class RowAggregator:
 
     def __init__(self, keys: Sequence[int], aggregates: Sequence[AggregateCall], clock: WindowClock) -> None:
         self._keys = tuple(keys)
+        self.end_column = len(self._keys)
+        """Position of the slice end among the columns of partials."""
         self._clock = clock
         self._accumulators = [Accumulator(call) for call in aggregates]
         sums = (Reduction.SUM,)
         self._reductions = sums + tuple(r for a in self._accumulators for r in a.reductions)
-
-    @property
-    def end_column(self) -> int:
-        """Position of the slice end among the columns of partials."""
-        return len(self._keys)
 
     def single_rows(self, batch: Batch, now_ms: int = 0) -> list[Array]:
         """One partial per row; `now_ms` is the time of rows of processing time. Raises NullRowtimeError."""

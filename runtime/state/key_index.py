@@ -63,7 +63,7 @@ class KeyIndex:
         """Slot of each row's key, -1 where there is none."""
         slots = self._find_in(self._table, hashes, same)
         if self._old is not None:
-            missing = np.flatnonzero(slots < 0)
+            missing = (slots < 0).nonzero()[0]
             if len(missing):
                 slots[missing] = self._find_in(
                     self._old, hashes[missing], lambda found, rows: same(found, missing[rows])
@@ -78,7 +78,7 @@ class KeyIndex:
         own_hashes = hashes[rows]
         owners, places = self._claim(own_hashes, lambda left, right: same(rows[left], rows[right]))
         first: Mask = owners == np.arange(len(rows))
-        firsts = np.flatnonzero(first)
+        firsts = first.nonzero()[0]
         new_slots = allocate(rows[firsts])
         self._table[places[firsts]] = new_slots
         self.hashes[new_slots] = own_hashes[firsts]
@@ -100,7 +100,7 @@ class KeyIndex:
         if self._old is None:
             return
         end = min(self._moved + slot_count, self._move_end)
-        slots = self._moved + np.flatnonzero(self.live[self._moved : end])
+        slots = self._moved + (self.live[self._moved : end]).nonzero()[0]
         self._place(slots)
         self._moved = end
         if end == self._move_end:
@@ -108,7 +108,7 @@ class KeyIndex:
 
     def _find_in(self, table: Table, hashes: Hashes, same: SameKey) -> Rows:
         slots = self._probe(table, hashes, np.arange(len(hashes)), None)
-        found = np.flatnonzero(slots >= 0)
+        found = (slots >= 0).nonzero()[0]
         if len(found):
             equal = same(slots[found], found)
             if not equal.all():
@@ -130,10 +130,10 @@ class KeyIndex:
             filled = seen != EMPTY
             hit = filled & (self.hashes[seen] == wanted)
             if same is not None and hit.any():
-                hits = np.flatnonzero(hit)
+                hits = hit.nonzero()[0]
                 hit[hits] = same(seen[hits].astype(np.int64), rows[pending[hits]])
             slots[pending[hit]] = seen[hit]
-            rest = np.flatnonzero(filled & ~hit)
+            rest = (filled & ~hit).nonzero()[0]
             pending, wanted = pending[rest], wanted[rest]
             step += 1
             places = (places[rest] + step) & mask
@@ -150,7 +150,7 @@ class KeyIndex:
         step = 0
         while len(pending):
             seen = table[places]
-            empty = np.flatnonzero(seen == EMPTY)[::-1]
+            empty = (seen == EMPTY).nonzero()[0][::-1]
             if len(empty):
                 # Backwards: of the rows that want one place the first is written last and stays. Rows with equal keys
                 # go the same way step by step, so the first of a key is its owner.
@@ -158,7 +158,7 @@ class KeyIndex:
                 seen = table[places]
             owner = -2 - seen.astype(np.int64)
             own = owner == pending
-            twin = np.flatnonzero((owner >= 0) & ~own)
+            twin = ((owner >= 0) & ~own).nonzero()[0]
             twin = twin[hashes[owner[twin]] == hashes[pending[twin]]]
             if len(twin):
                 twin = twin[same(owner[twin], pending[twin])]
@@ -166,7 +166,7 @@ class KeyIndex:
             done = own
             done[twin] = True
             owners[pending[done]] = owner[done]
-            rest = np.flatnonzero(~done)
+            rest = (~done).nonzero()[0]
             pending = pending[rest]
             step += 1
             places = (places[rest] + step) & mask
@@ -178,9 +178,9 @@ class KeyIndex:
         places = (self.hashes[slots] & np.uint64(mask)).view(np.int64)
         step = 0
         while len(slots):
-            empty = np.flatnonzero(table[places] == EMPTY)
+            empty = (table[places] == EMPTY).nonzero()[0]
             table[places[empty]] = slots[empty]
-            rest = np.flatnonzero(table[places] != slots)
+            rest = (table[places] != slots).nonzero()[0]
             slots = slots[rest]
             step += 1
             places = (places[rest] + step) & mask

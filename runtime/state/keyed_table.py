@@ -57,7 +57,7 @@ class MemoryKeyedTable:
             if self.shape.ttl_ms:
                 self._remove_expired(slots)
             made = np.zeros(len(groups), dtype=np.bool_)
-            missing = np.flatnonzero(slots < 0)
+            missing = (slots < 0).nonzero()[0]
             if len(missing):
                 slots[missing], made[missing] = self.store.index.insert(
                     batch.hashes, missing, batch.same_rows, lambda first: self._make_rows(keys, groups, first)
@@ -68,7 +68,7 @@ class MemoryKeyedTable:
     def find(self, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         slots = self._look_up(self.store.batch(keys, len(groups)), keys, groups)
         if self.shape.ttl_ms:
-            found = np.flatnonzero(slots >= 0)
+            found = (slots >= 0).nonzero()[0]
             slots[found[self._expired(slots[found])]] = -1
         return slots
 
@@ -190,7 +190,7 @@ class MemoryKeyedTable:
 
     def _remove_expired(self, slots: Slots) -> None:
         """Expired rows among those found are removed; their places in `slots` become -1."""
-        found = np.flatnonzero(slots >= 0)
+        found = (slots >= 0).nonzero()[0]
         gone = found[self._expired(slots[found])]
         if len(gone):
             self.remove(slots[gone])

@@ -143,6 +143,7 @@ def base64_texts(array: Array) -> Array:
     return pl.Series(pl.from_arrow(array)).bin.encode("base64").to_arrow().cast(pa.string())
 
 
+@functools.cache
 def _quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 

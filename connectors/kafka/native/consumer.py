@@ -36,6 +36,7 @@ Int64Array = npt.NDArray[np.int64]
 
 _POINTER_BYTES = 8
 _INVALID_OFFSET = -1001
+_FIELDS = 8 * np.arange(OFFSET + 1, dtype=np.int64)[:, None]
 _COLLECT_BELOW = 2_048
 _COLLECT_MS = 10
 """Fewer messages than that wait so long for others: what follows costs as much for one as for hundreds."""
@@ -52,18 +53,17 @@ class Batch:
         pointers = np.frombuffer(held, np.int64).copy()
         self._pointers = pointers
         self.count = count
-        self.errors = self._field(ERROR).astype(np.int32)
-        self.topics = self._field(TOPIC)
-        self.partitions = self._field(PARTITION).astype(np.int32).astype(np.int64)
-        self.offsets = self._field(OFFSET)
-        self.value_addresses, self.value_bytes = self._field(PAYLOAD), self._field(PAYLOAD_BYTES)
-
-    def _field(self, index: int) -> Int64Array:
-        return words(self._pointers + index * 8)
+        fields = words(pointers + _FIELDS)
+        self.errors = fields[ERROR].astype(np.int32)
+        self.topics = fields[TOPIC]
+        self.partitions = fields[PARTITION].astype(np.int32).astype(np.int64)
+        self.offsets = fields[OFFSET]
+        self.value_addresses, self.value_bytes = fields[PAYLOAD], fields[PAYLOAD_BYTES]
+        self._key_addresses, self._key_bytes = fields[KEY], fields[KEY_BYTES]
 
     def keys(self) -> tuple[Int64Array, Int64Array]:
         """Addresses (0 = no key) and lengths."""
-        return self._field(KEY), self._field(KEY_BYTES)
+        return self._key_addresses, self._key_bytes
 
     def topic_name(self, index: int) -> str:
         name: bytes = self._library.topic_name(int(self.topics[index]))

@@ -30,7 +30,8 @@ _HIGH_MASKS = np.array([(1 << (8 * max(n - 8, 0))) - 1 for n in range(_INLINE_BY
 
 def words(addresses: Addresses) -> Int64Array:
     """The aligned 8-byte word at each address."""
-    return cast(Int64Array, _MEMORY[(addresses - _FIRST) >> 3])
+    found: Int64Array = _MEMORY[(addresses - _FIRST) >> 3]
+    return found
 
 
 def joined_lines(addresses: Addresses, sizes: Int64Array) -> tuple[pa.Buffer, Int64Array]:
@@ -53,7 +54,7 @@ def joined_lines(addresses: Addresses, sizes: Int64Array) -> tuple[pa.Buffer, In
 def _fill_views(views: npt.NDArray[Any], addresses: Addresses, sizes: Int64Array) -> list[pa.Buffer]:
     """Views of the texts; returns the windows of memory they lie in."""
     views["length"] = sizes
-    short = np.flatnonzero(sizes <= _INLINE_BYTES)
+    short = (sizes <= _INLINE_BYTES).nonzero()[0]
     windows: list[pa.Buffer] = []
     rest = addresses if len(short) == 0 else addresses[sizes > _INLINE_BYTES]
     places = None if len(short) == 0 else np.flatnonzero(sizes > _INLINE_BYTES)
