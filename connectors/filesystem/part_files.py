@@ -14,7 +14,6 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -65,7 +64,11 @@ def epoch_of(committable: Committable) -> Epoch:
 
 def name_prefix(namespace: str, owner: int) -> str:
     """What the names of all files of one owner begin with."""
-    return f"part-{_UNSAFE.sub('_', namespace)}-{owner}-"
+    return f"part-{_safe(namespace)}-{owner}-"
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("_", text)
 
 
 class RowFile(Protocol):
@@ -121,37 +124,71 @@ class LineFile:
         self._file.close()
 
 
-def publish(file: PartFile) -> None:
-    """Make a complete file visible. Again is as good as once. Raises ConnectorError."""
+def publish(file: PartFile, *, may_be_taken: bool = False) -> None:
+    """Make a complete file visible. Again is as good as once. `may_be_taken`: it may have been visible before, and been
+    taken away by its reader since. Raises ConnectorError."""
     try:
         os.rename(file.hidden_path, file.path)
     except FileNotFoundError as problem:
-        if not file.path.exists():
+        if not (may_be_taken or file.path.exists()):
             raise _missing(file) from problem
-        return
     except OSError as problem:
         raise failed(file.path, problem) from problem
 
 
-def publish_up_to(file: PartFile, attempt: str) -> None:
+def publish_up_to(file: PartFile, attempt: str, *, may_be_taken: bool = False) -> None:
     """Make the first `byte_size` bytes of a file visible that was being written at the restored checkpoint. They are
     copied: an attempt that is cut off but not dead may still write to the old file. Raises ConnectorError."""
-    if file.path.exists():
-        if file.hidden_path.exists():
-            file.hidden_path.unlink(missing_ok=True)
-        elif file.path.stat().st_size > file.byte_size:
+    if not file.hidden_path.exists():
+        if file.path.exists() and file.path.stat().st_size > file.byte_size:
             log.warning("%s holds rows behind the restored checkpoint: they will be written again", file.path)
+        elif not (may_be_taken or file.path.exists()):
+            raise _missing(file)
         return
-    copy = Path(file.directory, f".{file.name}.{_UNSAFE.sub('_', attempt)}{IN_PROGRESS}")
+    copy = Path(file.directory, f".{file.name}.{_safe(attempt)}{IN_PROGRESS}")
     try:
         if file.byte_size:
             _copy(file, copy)
-            os.rename(copy, file.path)
-        file.hidden_path.unlink(missing_ok=True)
-    except FileNotFoundError as problem:
-        raise _missing(file) from problem
+            # First in place of the old file: then one rename decides whether it is visible.
+            os.rename(copy, file.hidden_path)
+            os.rename(file.hidden_path, file.path)
+        else:
+            file.hidden_path.unlink()
     except OSError as problem:
         raise failed(file.path, problem) from problem
+
+
+class CommitNote:
+    """A hidden file that says up to which checkpoint an owner has begun to make files visible. It is written first, so
+    a file of such a checkpoint that is not there any more was visible, and its reader has taken it away."""
+
+    def __init__(self, directory: Path, prefix: str, attempt: str) -> None:
+        self._path = directory / f".{prefix}commit"
+        self._fresh = directory / f".{prefix}commit.{_safe(attempt)}{IN_PROGRESS}"
+
+    def read(self) -> int:
+        """0 when there is none. Raises ConnectorError."""
+        try:
+            return int(self._path.read_text())
+        except FileNotFoundError:
+            return 0
+        except OSError as problem:
+            raise failed(self._path, problem) from problem
+
+    def write(self, checkpoint_id: int) -> None:
+        """Durable when it returns. Raises ConnectorError."""
+        try:
+            with open(self._fresh, "w", encoding="ascii") as file:
+                file.write(str(checkpoint_id))
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(self._fresh, self._path)
+        except OSError as problem:
+            raise failed(self._path, problem) from problem
+        sync_directory(self._path.parent)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def _copy(file: PartFile, copy: Path) -> None:
@@ -164,17 +201,16 @@ def _copy(file: PartFile, copy: Path) -> None:
         os.fsync(new.fileno())
 
 
-def sync_directories(files: Sequence[PartFile]) -> None:
-    """Renames are durable. Raises ConnectorError."""
-    for directory in sorted({file.directory for file in files}):
+def sync_directory(directory: Path) -> None:
+    """What was made, renamed or removed there is durable. Raises ConnectorError."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
         try:
-            descriptor = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise failed(Path(directory), problem) from problem
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise failed(directory, problem) from problem
 
 
 def remove_hidden(directory: Path, prefix: str) -> None:

@@ -13,6 +13,7 @@ from connectors.api import Committable, OwnerState, SinkContext, TableDefinition
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.filesystem.options import FileOptions, RollingPolicy, parse_options
 from connectors.filesystem.part_files import (
+    CommitNote,
     Epoch,
     LineFile,
     PartFile,
@@ -23,7 +24,7 @@ from connectors.filesystem.part_files import (
     publish,
     publish_up_to,
     remove_hidden,
-    sync_directories,
+    sync_directory,
 )
 from planner.ir.types import ChangelogMode, DataType
 
@@ -90,6 +91,8 @@ class FileWriter:
         self._whole = whole
         self._directory = Path(options.path).absolute()
         self._prefix = name_prefix(context.namespace, context.subtask_index)
+        self._note = CommitNote(self._directory, self._prefix, context.attempt)
+        self._old_notes: list[CommitNote] = []
         self._file: RowFile | None = None
         self._part = PartFile(str(self._directory), "", 0)
         self._roll = RollClock(options.rolling)
@@ -103,19 +106,30 @@ class FileWriter:
         self._published = 0
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
-        """What the restored checkpoint lists becomes visible, unless it is known to be (and may have been taken away
-        by its reader since); other hidden files of these owners are removed."""
+        """What the restored checkpoint lists becomes visible; other hidden files of these owners are removed."""
         _make_directory(self._options)
         for state in owners:
-            pending = sorted(state.pending, key=lambda each: each.checkpoint_id)
-            unknown = [each for each in pending if each.checkpoint_id > state.floor]
-            for file in (file for each in unknown for file in epoch_of(each).complete):
-                publish(file)
-            last = epoch_of(pending[-1]) if pending else Epoch((), None)
-            if last.open is not None:
-                publish_up_to(last.open, self._context.attempt)
-            remove_hidden(self._directory, name_prefix(self._context.namespace, state.owner))
+            self._resolve(state)
+        sync_directory(self._directory)
         return {}
+
+    def _resolve(self, state: OwnerState) -> None:
+        prefix = name_prefix(self._context.namespace, state.owner)
+        note = CommitNote(self._directory, prefix, self._context.attempt)
+        if state.owner != self._context.subtask_index:
+            self._old_notes.append(note)
+        begun = max(note.read(), state.floor)
+        pending = sorted(state.pending, key=lambda each: each.checkpoint_id)
+        if pending:
+            last = pending[-1]
+            note.write(max(begun, last.checkpoint_id))
+            for committable in pending:
+                for file in epoch_of(committable).complete:
+                    publish(file, may_be_taken=committable.checkpoint_id <= begun)
+            still_open = epoch_of(last).open
+            if still_open is not None:
+                publish_up_to(still_open, self._context.attempt, may_be_taken=last.checkpoint_id <= begun)
+        remove_hidden(self._directory, prefix)
 
     def write(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None) -> None:
         if batch.num_rows == 0:
@@ -148,7 +162,8 @@ class FileWriter:
         except OSError as problem:
             raise failed(self._part.hidden_path, problem) from problem
         files = (*self._complete, *(() if still_open is None else (still_open,)))
-        sync_directories(files)
+        if files:
+            sync_directory(self._directory)
         with self._lock:
             if files:
                 self._pending.append(
@@ -168,12 +183,21 @@ class FileWriter:
         with self._lock:
             due = [each for each in self._pending if each.checkpoint_id <= checkpoint_id]
         files = [file for each in due for file in epoch_of(each).complete]
-        for file in files:
-            publish(file)
-        sync_directories(files)
+        if files:
+            self._note.write(due[-1].checkpoint_id)
+            for file in files:
+                publish(file)
+            sync_directory(self._directory)
+        # What a note says of older checkpoints has no meaning any more.
+        for note in self._old_notes if files else [*self._old_notes, self._note]:
+            note.remove()
+        self._old_notes = []
         with self._lock:
             self._pending = [each for each in self._pending if each.checkpoint_id > checkpoint_id]
             self._published += len(files)
+            is_end = self._finishing and not self._pending
+        if is_end:
+            self._note.remove()
 
     def checkpoint_wanted(self) -> bool:
         return False

@@ -74,7 +74,7 @@ def visible(path: Path) -> list[int]:
 
 
 def hidden(path: Path) -> list[str]:
-    return sorted(file.name for file in path.iterdir() if file.name.startswith("."))
+    return sorted(file.name for file in path.iterdir() if file.name.endswith(".inprogress"))
 
 
 def test_rows_show_when_their_checkpoint_is_committed(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_file_is_complete_at_its_size(tmp_path: Path) -> None:
     made.prepare_commit(1)
     made.commit(1)
     assert visible(tmp_path) == [0, 1, 2, 3, 4, 5]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob("part-*"))) == 2
 
 
 def test_times_of_the_policy_are_looked_at_once_per_check_interval() -> None:
@@ -202,16 +202,34 @@ def test_a_file_that_the_checkpoint_lists_but_is_gone_stops_the_job(tmp_path: Pa
     assert not caught.value.retry
 
 
-def test_a_file_whose_commit_was_acknowledged_may_be_taken_away(tmp_path: Path) -> None:
+def take_away(path: Path) -> int:
+    """What a reader does that moves files when it has seen them; how many there were."""
+    taken = list(path.glob("part-*"))
+    for file in taken:
+        file.unlink()
+    return len(taken)
+
+
+def test_a_file_that_was_visible_may_be_taken_away(tmp_path: Path) -> None:
     made = writer(tmp_path, options=EVERY_CHECK)
     made.write(rows(1), None)
     pending = made.prepare_commit(3)
     made.commit(3)
-    for path in tmp_path.iterdir():
-        path.unlink()
-    writer(tmp_path, "a2", owners=[OwnerState(0, pending, floor=3)])
-    with pytest.raises(ConnectorError, match="are not there any more"):
-        writer(tmp_path, "a3", owners=[OwnerState(0, pending, floor=2)])
+    assert take_away(tmp_path) == 1
+    # The failure came before anybody heard of the commit.
+    again = writer(tmp_path, "a2", pending=pending)
+    again.write(rows(2), None)
+    pending = again.prepare_commit(4)
+    die(again)
+    writer(tmp_path, "a3", pending=pending)
+    assert visible(tmp_path) == [2]
+    assert take_away(tmp_path) == 1
+    last = writer(tmp_path, "a4", pending=pending)
+    assert visible(tmp_path) == []
+    last.finish()
+    last.prepare_commit(5)
+    last.commit(5)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_open_file_shorter_than_the_checkpoint_says_stops_the_job(tmp_path: Path) -> None:
@@ -258,7 +276,7 @@ def test_csv_and_raw_lines(tmp_path: Path) -> None:
     made.write(rows(1, 2), None)
     made.prepare_commit(1)
     made.commit(1)
-    (file,) = (tmp_path / "csv").iterdir()
+    (file,) = (tmp_path / "csv").glob("part-*")
     assert file.read_text() == "1,n1\n2,n2\n"
     assert file.suffix == ".csv"
 
