@@ -69,6 +69,7 @@ def _parser() -> _Parser:
     add("--duration", type=_seconds, metavar="SECONDS", help="end a SELECT after so long")
     add("--keep-going", action="store_true", help="run the rest of a script after an error")
     add("-x", "--expanded", action="store_true", help="one line per field")
+    add("--changes", action="store_true", help="on a terminal, show the changes of a result that updates its rows")
     add("--timing", action="store_true", help="show how long statements took")
     add("-q", "--quiet", action="store_true", help="do not report statements without rows")
     return parser
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     options = ShellOptions(
         format=Format(given.format) if given.format else None,
         expanded=given.expanded,
+        changes=given.changes,
         timing=given.timing,
         quiet=given.quiet,
         limit=given.limit,

@@ -25,7 +25,8 @@ HELP = r"""Statements end with ; and may span lines. Ctrl-C ends a running query
   \i FILE             run a script                   \e [FILE]     edit the last statement, or FILE
   \o [FILE]           results into FILE (or back)    \g [FILE]     run the last statement again (into FILE)
   \watch [SECONDS]    run it again and again         \x            one line per field on/off
-  \timing             times on/off                   \format NAME  table, csv, ndjson or auto
+  \changes            a result's changes, or table   \timing       times on/off
+  \format NAME        table, csv, ndjson or auto
   \set [NAME VALUE]   variables for :NAME            \unset NAME
   \echo TEXT          print TEXT
 """
@@ -158,6 +159,12 @@ def _expanded(shell: Shell, arguments: list[str]) -> None:
     print(f"expanded display is {'on' if shell.options.expanded else 'off'}", file=shell.out, flush=True)
 
 
+def _changes(shell: Shell, arguments: list[str]) -> None:
+    shell.options.changes = not shell.options.changes
+    what = "changes are shown as they come" if shell.options.changes else "changes are folded to a table"
+    print(f"on a terminal {what}", file=shell.out, flush=True)
+
+
 def _timing(shell: Shell, arguments: list[str]) -> None:
     shell.options.timing = not shell.options.timing
     print(f"timing is {'on' if shell.options.timing else 'off'}", file=shell.out, flush=True)
@@ -219,6 +226,7 @@ _COMMANDS: dict[str, Callable[[Shell, list[str]], None]] = {
     "watch": _watch,
     "e": _edit,
     "x": _expanded,
+    "changes": _changes,
     "timing": _timing,
     "format": _format,
     "set": _set,

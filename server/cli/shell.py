@@ -27,6 +27,7 @@ class ShellOptions:
 
     format: Format | None = None
     expanded: bool = False
+    changes: bool = False
     timing: bool = False
     quiet: bool = False
     limit: int | None = None
@@ -199,14 +200,21 @@ class Shell:
         return missing > 0
 
     def _show_live(self, first: Page, with_op: bool, started_s: float) -> None:
-        """Redraws the newest rows until the query ends, then leaves the last of them as a table."""
+        """Redraws the newest rows until the query ends, then leaves the last of them as a table. What updates its rows
+        is shown as the table it comes to, unless the changes are asked for."""
         from rich.console import Console  # Loaded only where something is drawn: scripts start faster.
 
-        from server.cli.live import LiveView
+        from server.cli.live import ROWS_KEPT_MAX, LiveView
 
         job_id = first.job_id
         console = Console(file=self.out)
-        view = LiveView(console, first.columns, with_op, lambda: self.client.job(job_id) if job_id else None)
+        view = LiveView(
+            console,
+            first.columns,
+            lambda: self.client.job(job_id) if job_id else None,
+            with_op=with_op,
+            fold=not self.options.changes,
+        )
         ended_by_itself = False
         try:
             with view:
@@ -215,15 +223,14 @@ class Shell:
             ended_by_itself = True
         finally:
             if ended_by_itself or view.count:
-                kept = list(view.kept)
-                shown = kept if ended_by_itself else kept[-view.rows_shown_max :]
+                shown = view.newest(ROWS_KEPT_MAX if ended_by_itself else view.rows_shown_max)
                 table = TableWriter(self.out)
-                table.start(first.columns, with_op)
+                table.start(first.columns, view.with_op)
                 table.rows(shown)
                 table.end()
-                if len(shown) < view.count:
+                if len(shown) < view.table_size:
                     self.out.write(f"(the last {len(shown)} rows)\n")
-                self._summary(view.count, started_s)
+                self._summary(view.table_size, started_s)
 
     def _limited(self, first: Page, started_s: float) -> Iterator[Page]:
         """The pages of a result, cut at --limit rows and after --duration."""
