@@ -23,7 +23,8 @@ from planner.ir.types import INTEGER_BITS, DataType, TypeRoot, second_fraction_u
 
 Mask = npt.NDArray[np.bool_]
 Parse = Callable[[str], Any]
-_DAY = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_DAY = "[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"  # but no 02-29
+_NEVER = "^$ $"
 _TIME = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[fFdD]?)")
@@ -96,17 +97,17 @@ def _road(t: DataType) -> tuple[str, Callable[[Array], Array], Parse]:
             whole = t.precision - scale
             usual = rf"^-?[0-9]{{1,{whole}}}(\.[0-9]{{1,{scale}}})?$" if whole and scale else r"^-?[0-9]$"
             if whole == 0:
-                usual = "^$ $"
+                usual = _NEVER
             return usual, lambda texts: texts.cast(kind), lambda text: _decimal(text, t.precision or 0, scale)
         case TypeRoot.DATE:
             return f"^{_DAY}$", lambda texts: texts.cast(kind), _date
         case TypeRoot.TIME:
             return f"^{_TIME}$", lambda texts: _times(texts, kind), lambda text: _time(text, kind, t.precision or 0)
         case TypeRoot.TIMESTAMP:
-            usual = rf"^{_DAY} {_TIME}$"
+            usual = _usual_timestamp(t, "")
             return usual, lambda texts: texts.cast(kind), lambda text: _timestamp(text, t)
         case TypeRoot.TIMESTAMP_LTZ:
-            usual = rf"^{_DAY} {_TIME}Z$"
+            usual = _usual_timestamp(t, "Z")
             return usual, lambda texts: _instants(texts, kind), lambda text: _instant(text, t)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return "^$", lambda texts: texts.cast(pa.binary()), _bytes
@@ -114,6 +115,14 @@ def _road(t: DataType) -> tuple[str, Callable[[Array], Array], Parse]:
             bits = INTEGER_BITS[t.root]
             digits = {8: 2, 16: 4, 32: 9, 64: 18}[bits]
             return f"^-?[0-9]{{1,{digits}}}$", lambda texts: texts.cast(kind), lambda text: _integer(text, bits)
+
+
+def _usual_timestamp(t: DataType, suffix: str) -> str:
+    precision = 6 if t.precision is None else t.precision
+    if precision > 6:
+        return _NEVER  # Nanoseconds end in the year 2262.
+    fraction = rf"(\.[0-9]{{1,{precision}}})?" if precision else ""
+    return f"^{_DAY} {_TIME}{fraction}{suffix}$"
 
 
 def _integer(text: str, bits: int) -> int:

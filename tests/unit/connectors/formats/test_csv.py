@@ -176,6 +176,21 @@ def test_texts_are_read_as_by_flink(kind: DataType, options: dict[str, str], exp
     assert dict(zip(expected, values(kind, list(expected), **options), strict=True)) == expected
 
 
+@given(
+    st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)),
+    st.integers(0, 6),
+    st.integers(0, 6),
+)
+def test_fractions_of_seconds_in_any_precision(moment: dt.datetime, precision: int, digits: int) -> None:
+    text = moment.strftime("%m-%d %H:%M:%S") + (f".{moment.microsecond:06}"[: digits + 1] if digits else "")
+    kept = min(precision, digits)
+    micros = int(f"{moment.microsecond:06}"[:kept].ljust(6, "0")) if kept else 0
+    (found,) = values(t.timestamp(precision), [f"{moment.year:04}-{text}"])
+    assert found == moment.replace(microsecond=micros)
+    (found,) = values(t.timestamp_ltz(precision), [f"{moment.year:04}-{text}Z"])
+    assert found == moment.replace(microsecond=micros, tzinfo=dt.UTC)
+
+
 def test_nan_is_read() -> None:
     assert str(values(t.DOUBLE, ["NaN"])) == "[nan]"
 
