@@ -122,8 +122,8 @@ def test_settings_without_effect_are_remarked_on_once(gateway: Gateway) -> None:
     def warnings(statement: str) -> list[str]:
         return list(gateway.first(gateway.submit(statement)).get("warnings", []))
 
-    assert "no meaning here" in warnings("SET 'table.exec.mini-batch.enabled' = 'true'")[0]
-    assert warnings("SET 'table.exec.mini-batch.enabled' = 'false'") == []
+    assert "no meaning here" in warnings("SET 'table.exec.sort.default-limit' = '5'")[0]
+    assert warnings("SET 'table.exec.sort.default-limit' = '6'") == []
     assert "Did you mean 'parallelism.default'?" in warnings("SET 'paralelism.default' = '2'")[0]
     assert (
         "Did you mean 'table.exec.sink.keyed-shuffle'?" in warnings("SET 'table.exec.sink.keyed-shufle' = 'FORCE'")[0]
@@ -143,12 +143,12 @@ def test_settings_of_a_job(server: FakeServer, gateway: Gateway) -> None:
     gateway.run(SOURCE)
     gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
     gateway.run("SET 'execution.checkpointing.interval' = '3 s'")
-    gateway.run("SET 'table.exec.mini-batch.enabled' = 'true'")
+    gateway.run("SET 'table.exec.sort.default-limit' = '5'")
     job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
     graph = server.jobs.graphs[job_id]
     assert graph.name == "insert-into_default_catalog.default_database.o"
     assert graph.settings["execution.checkpointing.interval"] == "3 s"
-    assert "table.exec.mini-batch.enabled" not in graph.settings
+    assert "table.exec.sort.default-limit" not in graph.settings
     operation = gateway.submit("INSERT INTO o SELECT k FROM s", executionConfig={"pipeline.name": "mine"})
     assert server.jobs.graphs[gateway.first(operation)["jobID"]].name == "mine"
 
