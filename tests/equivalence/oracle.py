@@ -66,19 +66,19 @@ def _fill(connection: duckdb.DuckDBPyConnection, name: str, columns: list[str], 
         connection.executemany(f"INSERT INTO {name} VALUES ({marks})", [list(row) for row in rows])
 
 
-def folded(changes: Sequence[Change], key_count: int, *, upserts: bool) -> list[Row]:
+def folded(changes: Sequence[Change], key: Sequence[int], *, upserts: bool) -> list[Row]:
     """The table a changelog leaves. Raises AssertionError for one that is not valid by its signs: a row is taken back
-    only while it is there, and no two rows of one key stand side by side at the end."""
+    only while it is there, and no two rows of one key (these columns) stand side by side at the end."""
     if upserts:
         table: dict[Key, Row] = {}
         for kind, row in changes:
-            key = _key(row[:key_count])
+            own = _key([row[i] for i in key])
             if kind in (1, 3):
                 # A -U is a removal unless another row of its key follows.
-                assert key in table, f"kind {kind} takes back a key that is not there: {row}"
-                del table[key]
+                assert own in table, f"kind {kind} takes back a key that is not there: {row}"
+                del table[own]
             else:
-                table[key] = row
+                table[own] = row
         return list(table.values())
     counts: dict[Key, int] = {}
     rows: dict[Key, Row] = {}
@@ -88,14 +88,43 @@ def folded(changes: Sequence[Change], key_count: int, *, upserts: bool) -> list[
         counts[whole] = counts.get(whole, 0) + (1 if kind in (0, 2) else -1)
         assert counts[whole] >= 0, f"kind {kind} takes back a row that is not there: {row}"
     left = [rows[whole] for whole, count in counts.items() for _ in range(count)]
-    keys = [_key(row[:key_count]) for row in left]
+    keys = [_key([row[i] for i in key]) for row in left]
     assert len(set(keys)) == len(keys), f"two rows of one key: {left}"
     return left
 
 
 def _key(values: Sequence[Any]) -> Key:
-    """A form in which NaN equals NaN."""
-    return tuple("NaN" if isinstance(v, float) and v != v else v for v in values)
+    """A hashable form in which NaN equals NaN."""
+    return tuple(_hashable(v) for v in values)
+
+
+def _hashable(value: Any) -> Any:
+    match value:
+        case float() if value != value:
+            return "NaN"
+        case dict():
+            return tuple((name, _hashable(item)) for name, item in value.items())
+        case list():
+            return tuple(_hashable(item) for item in value)
+        case dt.datetime():
+            return value.replace(tzinfo=None)
+        case _:
+            return value
+
+
+def unclaimed(ours: Sequence[Row], theirs: Sequence[Row], query: Query, claimed: Sequence[int]) -> list[str]:
+    """As `differences`, of a sink whose primary key is `claimed`: of the rows that claim a key it shows one."""
+    keys = query.key_count
+    expected = {_key(row[:keys]): row for row in theirs}
+    found = [f"a row too many: {row}" for row in ours if _key(row[:keys]) not in expected]
+    if found:
+        return found
+    shown = {_key([row[i] for i in claimed]) for row in ours}
+    # A claimed column is a key or COUNT(*), whose one ingredient stands at its place.
+    claims = {_key([row[i] for i in claimed]) for row in theirs}
+    found += [f"nobody has the key {key}" for key in claims - shown]
+    present = [row for row in theirs if _key(row[:keys]) in {_key(own[:keys]) for own in ours}]
+    return found + differences(ours, present, query)
 
 
 def differences(ours: Sequence[Row], theirs: Sequence[Row], query: Query) -> list[str]:

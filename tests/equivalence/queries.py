@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -29,6 +31,8 @@ def equal(ours: Any, theirs: Any) -> bool:
     """The same value; floats to a relative 1e-9."""
     if ours is None or theirs is None:
         return ours is None and theirs is None
+    if isinstance(ours, dt.datetime):
+        return bool(ours.replace(tzinfo=None) == theirs)
     if isinstance(ours, float) and isinstance(theirs, int | float):
         if math.isnan(ours) or math.isnan(theirs):
             return math.isnan(ours) and math.isnan(theirs)
@@ -89,7 +93,14 @@ def _permutation(ours: Any, theirs: Sequence[Any]) -> bool:
     return ours is not None and sorted(ours.split(";")) == sorted(values)
 
 
-_BITS = {"SMALLINT": 16, "INT": 32, "BIGINT": 64}
+def _nearly(ours: Any, theirs: Sequence[Any]) -> bool:
+    """FLOAT: to the digits it has."""
+    if ours is None or theirs[0] is None:
+        return ours is None and theirs[0] is None
+    return math.isclose(ours, theirs[0], rel_tol=1e-6, abs_tol=1e-6)
+
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def aggregates_of(column: Column, where: str) -> list[Aggregate]:
@@ -104,9 +115,15 @@ def aggregates_of(column: Column, where: str) -> list[Aggregate]:
         Aggregate(f"FIRST_VALUE({name}){where}", column.type.sql, (f"list({x}){_valid(x, where)}",), _member),
         Aggregate(f"LAST_VALUE({name}){where}", column.type.sql, (f"list({x}){_valid(x, where)}",), _member),
     ]
-    if kind == "boolean":
-        # DuckDB has them, Flink's MIN and MAX take no BOOLEAN.
+    if kind in ("boolean", "bytes", "row", "array"):
+        # DuckDB has them; Flink's MIN and MAX take no BOOLEAN, and DISTINCT no BYTES and no ROW.
         found = [a for a in found if not a.sql.startswith(("MIN", "MAX"))]
+        found = [a for a in found if "DISTINCT" not in a.sql or kind in ("boolean", "array")]
+    if kind == "float":
+        found += [
+            Aggregate(f"SUM({name}){where}", "FLOAT", (f"sum({x}::DOUBLE){where}",), _nearly),
+            Aggregate(f"AVG({name}){where}", "FLOAT", (f"avg({x}::DOUBLE){where}",), _nearly),
+        ]
     if kind == "integer":
         bits = _BITS[column.type.sql]
         total = f"sum({x}::HUGEINT)"
@@ -178,22 +195,23 @@ class Query(msgspec.Struct, frozen=True):
 
 
 COUNT_ALL = Aggregate("COUNT(*)", "BIGINT", ("count(*)",), _same)
+_FILTERS = (" FILTER (WHERE id % 2 = 0)", " FILTER (WHERE id > 5 OR id % 3 = 1)")
 _CONDITION = "id % 3 <> 1"
 
 
 def random_query(choose: random.Random, table: Table) -> Query:
     """A query of a shape that the table's changelog allows."""
-    shapes = [_grouped, _grouped, _grouped, _global, _distinct, _grouping_sets, _two_levels]
+    shapes = [_grouped, _grouped, _grouped, _global, _distinct, _grouping_sets, _two_levels, _three_levels]
     if table.changelog == "insert-only" or table.is_timely:
         shapes += [_windowed, _windowed, _windowed, _windowed_sets, _cascaded]
     return choose.choice(shapes)(choose, table)
 
 
 def _aggregates(choose: random.Random, table: Table) -> tuple[Aggregate, ...]:
-    where = choose.choice(("", "", " FILTER (WHERE id % 2 = 0)"))
+    filters = choose.choice((("",), ("", " FILTER (WHERE id % 2 = 0)"), ("", *_FILTERS)))
     candidates = [COUNT_ALL]
     for column in (*table.values, table.keys[0]):
-        candidates += aggregates_of(column, where)
+        candidates += aggregates_of(column, choose.choice(filters))
     return tuple(choose.sample(candidates, min(len(candidates), choose.randint(1, 4))))
 
 
@@ -284,6 +302,62 @@ def _two_levels(choose: random.Random, table: Table) -> Query:
         ("BIGINT", *(a.type for a in chosen)),
         chosen,
     )
+
+
+def _three_levels(choose: random.Random, table: Table) -> Query:
+    """How many groups have how many rows, and how many such numbers there are; filters between the levels."""
+    key = table.keys[0].name
+    limit = choose.choice(("", " HAVING COUNT(*) < 9", " HAVING MAX(id) % 3 <> 0"))
+    inner = f"SELECT `{key}`, COUNT(*) AS c, SUM(id) AS s FROM t GROUP BY `{key}`{limit}"
+    middle = f"SELECT c, COUNT(*) AS n, COUNT(DISTINCT s) AS d FROM ({inner}) AS i GROUP BY c"
+    where = choose.choice(("", " WHERE c > 1", " WHERE n < 4"))
+    outer = (
+        COUNT_ALL,
+        Aggregate("SUM(n)", "BIGINT", ("sum(n)",), _same),
+        Aggregate("MAX(c)", "BIGINT", ("max(c)",), _same),
+        Aggregate("MIN(d)", "BIGINT", ("min(d)",), _same),
+        Aggregate("SUM(DISTINCT n)", "BIGINT", ("sum(DISTINCT n)",), _same),
+    )
+    chosen = tuple(choose.sample(outer, choose.randint(1, len(outer))))
+    ours, theirs = _select(["c % 2 AS g"], chosen)
+    text = f"FROM ({middle}) AS m{where} GROUP BY c % 2"
+    return Query(
+        f"SELECT {ours} {text}",
+        f"SELECT {theirs} {text}".replace("`", ""),
+        1,
+        ("BIGINT", *(a.type for a in chosen)),
+        chosen,
+    )
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What a query reads instead of the table: `view` over it, if any."""
+
+    view: str = ""
+
+    @property
+    def ddl(self) -> str:
+        return f"CREATE VIEW w AS {self.view};\n" if self.view else ""
+
+    def read_by(self, query: Query) -> Query:
+        if not self.view:
+            return query
+        flink = re.sub(r"\bFROM t\b", "FROM w", query.flink).replace("(TABLE t,", "(TABLE w,")
+        oracle = query.oracle
+        for name in ("t", "windowed"):
+            inner = re.sub(r"\bFROM t\b", f"FROM {name}", self.view)
+            oracle = re.sub(rf"\bFROM {name}\b", f"FROM ({inner}) AS {name}", oracle)
+        return msgspec.structs.replace(query, flink=flink, oracle=oracle)
+
+
+def random_input(choose: random.Random) -> Input:
+    """The table itself, a part of it, or parts of it side by side (a row may be in both)."""
+    views = (
+        "SELECT * FROM t WHERE id % 2 = 0 UNION ALL SELECT * FROM t WHERE id % 5 <> 0",
+        "SELECT * FROM t UNION ALL SELECT * FROM t",
+        "SELECT * FROM t WHERE id % 4 <> 2",
+    )
+    return Input(choose.choice(views) if choose.random() < 0.3 else "")
 
 
 _WINDOWS = (("TUMBLE", 10_000, 0), ("TUMBLE", 1_500, 0), ("HOP", 12_000, 3_000), ("HOP", 5_000, 5_000),

@@ -5,13 +5,50 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
+
 from runtime.checkpoint.manifest import CheckpointManifest
-from tests.equivalence.oracle import batch_answer, differences, folded
-from tests.equivalence.queries import Query, random_query
+from tests.equivalence.oracle import batch_answer, differences, folded, unclaimed
+from tests.equivalence.queries import COUNT_ALL, Input, Query, random_input, random_query
 from tests.equivalence.tables import Changes, Table, random_changes, random_table
 from tests.support.local_cluster import LocalCluster
 from tests.support.local_session import LocalSession, memory_tables
-from tests.support.memory_tables.connector import Change, MemoryTable
+from tests.support.memory_tables.connector import Change, MemoryTable, Row
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A sink and the query that fills it. `primary_key`: its columns, if the sink takes upserts."""
+
+    name: str
+    query: Query
+    primary_key: tuple[int, ...] = ()
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether several rows of the query may claim one key."""
+        return bool(self.primary_key) and self.primary_key != tuple(range(self.query.key_count))
+
+    def ddl(self) -> str:
+        names = [f"c{i}" for i in range(len(self.query.types))]
+        columns = [f"{name} {type_}" for name, type_ in zip(names, self.query.types, strict=True)]
+        if self.primary_key:
+            columns.append(f"PRIMARY KEY ({', '.join(names[i] for i in self.primary_key)}) NOT ENFORCED")
+        changelog = "upsert" if self.primary_key else "retract"
+        options = f"'connector' = 'memory', 'name' = '{self.name}', 'changelog' = '{changelog}'"
+        return f"CREATE TABLE {self.name} ({', '.join(columns)}) WITH ({options});\n"
+
+    def insert(self) -> str:
+        return f"INSERT INTO {self.name} {self.query.flink}"
+
+    def differences(self, changes: list[Change], theirs: list[Row]) -> list[str]:
+        key = self.primary_key or range(self.query.key_count)
+        try:
+            ours = folded(changes, key, upserts=bool(self.primary_key))
+        except AssertionError as error:
+            return [str(error)]
+        if self.is_claimed:
+            return unclaimed(ours, theirs, self.query, self.primary_key)
+        return differences(ours, theirs, self.query)
 
 
 class Scenario:
@@ -22,12 +59,13 @@ class Scenario:
         self.random = random.Random(seed)
         changelog = self.random.choice(("insert-only", "insert-only", "retract", "upsert"))
         # A primary key of the sink takes no NULL.
-        self.upserts = self.random.random() < 0.4
-        self.table: Table = random_table(self.random, changelog=changelog, nullable_keys=not self.upserts)
+        upserts = self.random.random() < 0.4
+        self.table: Table = random_table(self.random, changelog=changelog, nullable_keys=not upserts)
         self.changes: Changes = random_changes(self.random, self.table)
-        self.query: Query = random_query(self.random, self.table)
-        if self.query.key_count == 0 or "GROUPING" in self.query.flink:
-            self.upserts = False
+        self.input: Input = random_input(self.random)
+        self.targets = [self._target(f"out{seed}", upserts)]
+        if self.random.random() < 0.2:
+            self.targets.append(self._target(f"more{seed}", self.random.random() < 0.5 and upserts))
         self.settings = {
             "parallelism.default": str(self.random.choice((1, 2, 3, 4))),
             "pipeline.max-parallelism": "16",
@@ -44,25 +82,34 @@ class Scenario:
         if self.random.random() < 0.25:
             self.settings["table.optimizer.distinct-agg.split.enabled"] = "true"
 
+    def _target(self, name: str, upserts: bool) -> Target:
+        """A sink by the query's key, by another, or of all changes; at times of the query of an earlier sink."""
+        earlier = getattr(self, "targets", [])
+        if earlier and self.random.random() < 0.5:
+            query: Query = earlier[0].query
+        else:
+            query = self.input.read_by(random_query(self.random, self.table))
+        if not upserts or query.key_count == 0 or "GROUPING" in query.flink:
+            return Target(name, query)
+        if query.windows is None and COUNT_ALL in query.aggregates and self.random.random() < 0.4:
+            return Target(name, query, (query.key_count + query.aggregates.index(COUNT_ALL),))
+        return Target(name, query, tuple(range(query.key_count)))
+
     @property
     def sql(self) -> str:
-        names = [f"c{i}" for i in range(len(self.query.types))]
-        columns = [f"{name} {type_}" for name, type_ in zip(names, self.query.types, strict=True)]
-        if self.upserts:
-            columns.append(f"PRIMARY KEY ({', '.join(names[: self.query.key_count])}) NOT ENFORCED")
-        changelog = "upsert" if self.upserts else "retract"
-        options = f"'connector' = 'memory', 'name' = 'out{self.seed}', 'changelog' = '{changelog}'"
-        return (
-            f"{self.table.ddl(f'in{self.seed}')};\nCREATE TABLE o ({', '.join(columns)}) WITH ({options});\n"
-            f"INSERT INTO o {self.query.flink}"
-        )
+        definitions = [f"{self.table.ddl(f'in{self.seed}')};\n", self.input.ddl, *(t.ddl() for t in self.targets)]
+        inserts = [target.insert() for target in self.targets]
+        if len(inserts) == 1:
+            return "".join([*definitions, *inserts])
+        return "".join([*definitions, "EXECUTE STATEMENT SET BEGIN\n", ";\n".join(inserts), ";\nEND"])
 
-    def run(self, directory: Path) -> list[Change]:
-        """The sink's changelog."""
-        source, sink = MemoryTable(self.changes.splits), MemoryTable()
+    def run(self, directory: Path) -> list[list[Change]]:
+        """The sinks' changelogs."""
+        source = MemoryTable(self.changes.splits)
+        sinks = {target.name: MemoryTable() for target in self.targets}
         source.random = self.random
         source.poll_rows_max = self.random.choice((1, 5, 200))
-        with memory_tables(**{f"in{self.seed}": source, f"out{self.seed}": sink}):
+        with memory_tables(**{f"in{self.seed}": source}, **sinks):
             manifest: CheckpointManifest | None = None
             owner_counts: dict[str, int] = {}
             for _ in range(self.random.choice((0, 0, 1, 2))):
@@ -78,7 +125,7 @@ class Scenario:
                 if self.random.random() < 0.5:
                     self.settings["parallelism.default"] = str(self.random.choice((1, 2, 3, 4)))
             self._start(directory, manifest, owner_counts).finish()
-            return sink.changes
+            return [sink.changes for sink in sinks.values()]
 
     def _start(
         self, directory: Path, manifest: CheckpointManifest | None, owner_counts: dict[str, int]
@@ -88,11 +135,9 @@ class Scenario:
         return LocalCluster(graph, directory, seed, manifest=manifest, owner_counts=owner_counts)
 
     def differences(self, directory: Path) -> list[str]:
-        """What is wrong with the job's answer; empty when it is the oracle's."""
-        changes = self.run(directory)
-        theirs = batch_answer(self.table, self.changes.rows, self.query)
-        try:
-            ours = folded(changes, self.query.key_count, upserts=self.upserts)
-        except AssertionError as error:
-            return [str(error)]
-        return differences(ours, theirs, self.query)
+        """What is wrong with the job's answers; empty when they are the oracle's."""
+        wrong: list[str] = []
+        for target, changes in zip(self.targets, self.run(directory), strict=True):
+            theirs = batch_answer(self.table, self.changes.rows, target.query)
+            wrong += target.differences(changes, theirs)
+        return wrong

@@ -35,8 +35,19 @@ BOOLEAN = ColumnType("BOOLEAN", "BOOLEAN", "boolean")
 DATE = ColumnType("DATE", "DATE", "date")
 TIMESTAMP = ColumnType("TIMESTAMP(3)", "TIMESTAMP", "timestamp")
 
-KEY_TYPES = (INT, BIGINT, STRING, BOOLEAN, DATE, DECIMAL, SMALLINT)
-VALUE_TYPES = (INT, SMALLINT, BIGINT, DECIMAL, DOUBLE, WILD_DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP)
+TINYINT = ColumnType("TINYINT", "TINYINT", "integer")
+FLOAT = ColumnType("FLOAT", "FLOAT", "float")
+TIME = ColumnType("TIME", "TIME", "time")
+INSTANT = ColumnType("TIMESTAMP_LTZ(3)", "TIMESTAMP", "timestamp")
+BYTES = ColumnType("BYTES", "BLOB", "bytes")
+ROW = ColumnType("ROW<a INT, b STRING>", "STRUCT(a INTEGER, b VARCHAR)", "row")
+ARRAY = ColumnType("ARRAY<INT>", "INTEGER[]", "array")
+
+KEY_TYPES = (INT, BIGINT, STRING, BOOLEAN, DATE, DECIMAL, SMALLINT, TINYINT, TIME, INSTANT, BYTES, DOUBLE)
+NESTED_TYPES = (ROW, ARRAY)
+"""A primary key cannot hold these."""
+VALUE_TYPES = (INT, SMALLINT, BIGINT, DECIMAL, DOUBLE, WILD_DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP, TINYINT, FLOAT,
+               TIME, INSTANT, BYTES, ROW, ARRAY)  # fmt: skip
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -70,7 +81,8 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def random_table(choose: random.Random, *, changelog: str, nullable_keys: bool) -> Table:
-    keys = tuple(Column(f"k{i}", choose.choice(KEY_TYPES), nullable_keys) for i in range(choose.choice((1, 1, 1, 2))))
+    key_types = (*KEY_TYPES, *(NESTED_TYPES if nullable_keys else ()))
+    keys = tuple(Column(f"k{i}", choose.choice(key_types), nullable_keys) for i in range(choose.choice((1, 1, 1, 2))))
     values = tuple(Column(f"v{i}", choose.choice(VALUE_TYPES)) for i in range(choose.randint(1, 3)))
     return Table(keys, values, changelog, changelog != "insert-only" and choose.random() < 0.5)
 
@@ -83,18 +95,26 @@ def random_value(choose: random.Random, column: Column, distinct: int) -> Any:
     match column.type:
         case ColumnType(kind="integer", sql=sql):
             if distinct > 4 and choose.random() < 0.03:
-                bits = {"SMALLINT": 15, "INT": 31, "BIGINT": 63}[sql]
+                bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}[sql]
                 return choose.choice((2**bits - 1, -(2**bits)))
             return number - 2
         case ColumnType(kind="decimal"):
             return Decimal(number * 37 - 50).scaleb(-2)
-        case ColumnType(kind="double"):
+        case ColumnType(kind="double" | "float"):
             return number / 4 - 1.0
         case ColumnType(kind="wild"):
             rare = (float("nan"), float("inf"), float("-inf"))
             return choose.choice(rare) if choose.random() < 0.2 else number / 4 - 1.0
         case ColumnType(kind="string"):
             return ("", "a", "b", "ä€", "long enough not to be inlined", "a,b")[number % 6] + str(number // 6)
+        case ColumnType(kind="time"):
+            return dt.time(23, number, 59)
+        case ColumnType(kind="bytes"):
+            return bytes(range(250, 250 + number))
+        case ColumnType(kind="row"):
+            return {"a": number % 3 or None, "b": "xy"[number % 2]}
+        case ColumnType(kind="array"):
+            return [None, *range(number)][: number % 3]
         case ColumnType(kind="boolean"):
             return number % 2 == 0
         case ColumnType(kind="date"):
