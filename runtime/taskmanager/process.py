@@ -33,6 +33,7 @@ from runtime.protocol.messages import (
     SlotReady,
     ToSlot,
 )
+from runtime.taskmanager.slot_memory import divide
 from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess
 
 _log = logging.getLogger(__name__)
@@ -45,21 +46,6 @@ PINGS_PER_TIMEOUT = 6
 FIRST_LOAD_DELAY_MS = 2_000
 """The first process of a slot leaves the machine to the JobManager and its gateway for so long, unless it gets work."""
 
-BASE_BYTES = 150_000_000
-"""An idle slot process with its libraries loaded."""
-NETWORK_BYTES = 64_000_000
-RESERVE_FRACTION = 0.1
-KAFKA_FRACTION = 0.1
-MANAGED_BYTES_MIN = 32_000_000
-
-
-def managed_bytes(process_bytes: int, slot_count: int) -> int:
-    """A slot's share for state: its part of the process budget without interpreter, network, Kafka queues and
-    reserve."""
-    slot_bytes = process_bytes // slot_count
-    left = slot_bytes * (1 - RESERVE_FRACTION - KAFKA_FRACTION) - BASE_BYTES - NETWORK_BYTES
-    return max(MANAGED_BYTES_MIN, int(left))
-
 
 class TaskManager:
     """`run` until `stop` is called."""
@@ -67,7 +53,7 @@ class TaskManager:
     def __init__(self, settings: TaskManagerSettings) -> None:
         self._settings = settings
         self.id = TaskManagerId(f"{settings.host}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
-        self._managed_bytes = managed_bytes(settings.process_bytes, settings.slot_count)
+        self._managed_bytes = divide(settings.process_bytes, settings.slot_count).managed_bytes
         self._slots: dict[SlotId, SlotProcess] = {}
         self._job_manager: MessageStream | None = None
         self._heard_at_ms = monotonic_ms()

@@ -17,7 +17,15 @@ import msgspec
 import numpy.ma  # noqa: F401 - Arrow asks for it at the first array made of numpy's: a tenth of a second.
 import pyarrow as pa
 
-from planner.ir.operators import ChangelogNormalize, GlobalWindowAggregate, GroupAggregate, SinkMaterializer
+from planner.ir.operators import (
+    ChangelogNormalize,
+    GlobalWindowAggregate,
+    GroupAggregate,
+    Operator,
+    SinkMaterializer,
+    is_mergeable,
+)
+from planner.ir.types import ChangelogMode
 from runtime.exchange.channel import OutputChannel
 from runtime.exchange.credits import channel_capacity
 from runtime.exchange.frames import channel_schema
@@ -59,9 +67,18 @@ BROKEN_EXIT_CODE = 70
 REPORT_INTERVAL_S = 2.0
 NETWORK_BYTES = 64_000_000
 STATEFUL = (GlobalWindowAggregate, GroupAggregate, ChangelogNormalize, SinkMaterializer)
-"""Operators with keyed state: the slot's managed memory is shared equally among those of its tasks."""
+"""Operators with keyed state (see `needs_managed_memory`)."""
 BUFFER_TIMEOUT = "execution.buffer-timeout"
 BUFFER_TIMEOUT_MS = 100
+
+
+def needs_managed_memory(operator: Operator) -> bool:
+    """The slot's managed memory is shared equally among these operators of its tasks. An aggregation without keys that
+    holds one row of fixed size leaves its share to the others."""
+    if isinstance(operator, GroupAggregate) and not operator.keys:
+        retracting = operator.input_changelog is not ChangelogMode.INSERT_ONLY
+        return not all(is_mergeable(call, retracting=retracting) for call in operator.aggregates)
+    return isinstance(operator, STATEFUL)
 
 
 class SlotSettings(msgspec.Struct, frozen=True):
@@ -170,7 +187,7 @@ class Slot:
 
     def _services(self, descriptors: Sequence[TaskDescriptor]) -> TaskServices:
         channel_count = sum(len(edge.producers) for d in descriptors for edge in d.inputs)
-        stateful = sum(isinstance(o, STATEFUL) for d in descriptors for o in d.vertex.operators)
+        stateful = sum(needs_managed_memory(o) for d in descriptors for o in d.vertex.operators)
         return TaskServices(
             send=self._send,
             on_ending=self._on_ending,

@@ -33,8 +33,10 @@ class ClusterError(RuntimeError):
 class LocalCluster:
     """`headrace standalone` with the given TaskManagers and slots. Use it as a context manager."""
 
-    def __init__(self, *, taskmanagers: int, slots: int, settings: dict[str, str] | None = None) -> None:
-        """`settings`: defaults for every job, under Flink's names."""
+    def __init__(
+        self, *, taskmanagers: int, slots: int, settings: dict[str, str] | None = None, memory_bytes: int | None = None
+    ) -> None:
+        """`settings`: defaults for every job, under Flink's names. `memory_bytes`: of each TaskManager."""
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self._log_path = folder / "cluster.log"
@@ -42,6 +44,8 @@ class LocalCluster:
         self.url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "server", "standalone", "--http-port", str(port), "--data-dir", str(folder)]
         command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
+        if memory_bytes is not None:
+            command += ["--memory", str(memory_bytes)]
         for name, value in (settings or {}).items():
             command += ["-D", f"{name}={value}"]
         # The cluster ends when the other end of this pipe is closed, however this process ends.
@@ -76,9 +80,12 @@ class LocalCluster:
         """The launcher: every other process of the cluster is below it."""
         return self._process.pid
 
+    def log(self) -> str:
+        """What its processes have written: logs, and the lines of `print` sinks."""
+        return self._log_path.read_text(errors="replace")
+
     def log_tail(self) -> str:
-        lines = self._log_path.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-LOG_LINES_SHOWN:])
+        return "\n".join(self.log().splitlines()[-LOG_LINES_SHOWN:])
 
     def stop(self) -> None:
         """End the cluster as a service manager would, and remove its data."""
