@@ -20,6 +20,7 @@ from connectors.api import (
     TableDefinition,
 )
 from connectors.errors import ConnectorError, OptionError, RecordError
+from connectors.kafka.native.library import SWITCH, load
 from planner.ir.types import BIGINT, BYTES, INT, STRING, Field, map_of, timestamp, timestamp_ltz
 from tests.support.topics import Record, add_partitions, create_topic, delete_topic, produce, unique_name
 
@@ -27,6 +28,15 @@ pytestmark = pytest.mark.kafka
 
 COLUMNS = (Field("id", BIGINT), Field("name", STRING))
 DEADLINE_S = 30.0
+
+
+@pytest.fixture(params=["direct", "objects"], autouse=True)
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test by direct calls of librdkafka and by message objects."""
+    monkeypatch.setenv(SWITCH, "python" if request.param == "objects" else "")
+    load.cache_clear()
+    yield
+    load.cache_clear()
 
 
 def source(bootstrap_servers: str, topic: str, columns: tuple[Field, ...] = COLUMNS, **options: str) -> SourceConnector:
