@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -114,7 +115,7 @@ def test_a_watched_directory_into_two_kinds_of_files(tmp_path: Path) -> None:
         feeder.join()
 
         def found() -> tuple[Counter[int], Counter[int]]:
-            tables = [pq.read_table(path, columns=["id"]) for path in visible(parquet, ".parquet")]
+            tables: list[Any] = [pq.read_table(path, columns=["id"]) for path in visible(parquet, ".parquet")]
             return (
                 ids_of_lines(lines, ".json", lambda line: int(json.loads(line)["id"])),
                 Counter(i for table in tables for i in table.column(0).to_pylist()),
@@ -126,3 +127,64 @@ def test_a_watched_directory_into_two_kinds_of_files(tmp_path: Path) -> None:
         assert [counts - expected for counts in found()] == [Counter(), Counter()]
         assert [expected - counts for counts in found()] == [Counter(), Counter()]
         session.execute(f"STOP JOB '{job_id}'")
+
+
+def lines_of(directory: Path, pattern: str) -> list[str]:
+    return [line for path in directory.glob(pattern) for line in path.read_text().splitlines()]
+
+
+def until(what: str, condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        threading.Event().wait(0.1)
+
+
+@pytest.mark.timeout(300)
+def test_a_savepoint_takes_the_open_file_along(tmp_path: Path) -> None:
+    """A file that is not complete stays hidden when its job stops; the job that goes on from there shows it."""
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    with Cluster(tmp_path / "data", taskmanagers=1, slots=2) as cluster:
+
+        def start(parallelism: int, savepoint: str) -> str:
+            session = cluster.session({**SETTINGS, "parallelism.default": str(parallelism)})
+            session.execute(
+                f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{source}',
+                  'format' = 'csv', 'source.monitor-interval' = '100 ms')"""
+            )
+            session.execute(
+                f"""CREATE TABLE dst (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}',
+                  'format' = 'csv')"""
+            )
+            if savepoint:
+                session.execute(f"SET 'execution.state-recovery.path' = '{savepoint}'")
+            job_id = session.execute("INSERT INTO dst SELECT id FROM src").job_id
+            assert job_id is not None
+            return job_id
+
+        def stop(job_id: str, how: str) -> str:
+            session = cluster.session({"state.savepoints.dir": str(tmp_path / "savepoints")})
+            path = str(session.execute(f"STOP JOB '{job_id}' WITH SAVEPOINT{how}").rows[0][0])
+            cluster.wait_for_job(job_id, "FINISHED", 60)
+            return path
+
+        def feed(first: int) -> None:
+            for name in ("a", "b"):
+                hidden = source / f".{first}-{name}.csv"
+                hidden.write_text("".join(f"{i}\n" for i in range(first, first + 100)))
+                hidden.rename(source / hidden.name[1:])
+                first += 100
+
+        feed(0)
+        job_id = start(2, "")
+        until("the first rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
+        savepoint = stop(job_id, "")
+        assert visible(out, ".csv") == []
+        feed(200)
+        job_id = start(1, savepoint)
+        until("the first rows to show", lambda: sorted(map(int, lines_of(out, "part-*"))) == list(range(200)))
+        until("the other rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
+        stop(job_id, " WITH DRAIN")
+    assert sorted(map(int, lines_of(out, "part-*"))) == list(range(400))
+    assert list(out.glob(".*")) == []

@@ -271,7 +271,7 @@ def test_parquet_files_are_complete_at_each_checkpoint_and_read_again(tmp_path: 
     assert len(rows_of(read, rows_max=1)) == 4
 
 
-def test_csv_and_raw_lines(tmp_path: Path) -> None:
+def test_csv_lines(tmp_path: Path) -> None:
     made = writer(tmp_path / "csv", format_name="csv", options=EVERY_CHECK)
     made.write(rows(1, 2), None)
     made.prepare_commit(1)
@@ -279,6 +279,19 @@ def test_csv_and_raw_lines(tmp_path: Path) -> None:
     (file,) = (tmp_path / "csv").glob("part-*")
     assert file.read_text() == "1,n1\n2,n2\n"
     assert file.suffix == ".csv"
+
+
+def test_raw_lines_where_null_is_empty(tmp_path: Path) -> None:
+    given = {"connector": "filesystem", "path": str(tmp_path), "format": "raw", **EVERY_CHECK}
+    sink = connector("filesystem").sink(TableDefinition("t", given, (Field("line", t.STRING),)))
+    made = sink.writer(context())
+    made.recover([OwnerState(0)])
+    lines: Any = pa.array(["a", None, "b"], pa.string())
+    made.write(pa.RecordBatch.from_arrays([lines], ["c0"]), None)
+    made.prepare_commit(1)
+    made.commit(1)
+    (file,) = tmp_path.glob("part-*")
+    assert file.read_text() == "a\n\nb\n"
 
 
 @pytest.mark.parametrize(
