@@ -43,9 +43,9 @@ def local_path(option: str) -> str:
     return unquote(parts.path)
 
 
-def find_files(path: str) -> list[FileSplit]:
-    """The files of a path: a file, a directory with all below it, or a pattern of such. Names that begin with `.` or
-    `_` are left out below a directory, as Flink does. Raises ConnectorError when nothing is there."""
+def find_files(path: str, known: frozenset[str] = frozenset()) -> list[FileSplit]:
+    """The files of a path that are not `known`: a file, a directory with all below it, or a pattern of such. Names that
+    begin with `.` or `_` are left out below a directory, as Flink does. Raises ConnectorError when nothing is there."""
     matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) and not os.path.exists(path) else [path]
     found: list[Path] = []
     for match in map(Path, matches):
@@ -55,7 +55,8 @@ def find_files(path: str) -> list[FileSplit]:
             found.append(match)
     if not found and not any(os.path.isdir(match) for match in matches):
         raise ConnectorError(f"there is no file at '{path}'", domain=ErrorDomain.USER, retry=False)
-    return [split for file in found if (split := _described(file)) is not None]
+    fresh = (file for file in found if str(file.absolute()) not in known)
+    return [split for file in fresh if (split := _described(file)) is not None]
 
 
 def _below(directory: Path) -> list[Path]:

@@ -90,8 +90,7 @@ class FileEnumerator:
     def discover(self, known: frozenset[str]) -> list[Split]:
         if known and not self.discovery_interval_ms:
             return []
-        found = (file for file in find_files(self._path) if file.path not in known)
-        return [Split(file.path, msgspec.json.encode(file)) for file in found]
+        return [Split(file.path, msgspec.json.encode(file)) for file in find_files(self._path, known)]
 
     def close(self) -> None:
         """Nothing is held."""
