@@ -9,7 +9,7 @@ which a fresh process can go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -148,8 +148,8 @@ class Committable(msgspec.Struct, frozen=True):
     """One sealed epoch of one sink subtask: the pre-commit that travels in the checkpoint.
 
     `owner` is the subtask that wrote it (its transactional id commits it, also after a rescale); `incarnation` is
-    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is; `file` is its
-    name in the epoch directory (empty: it has none there), so that a savepoint can take a copy."""
+    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is; `file` is
+    its name in the epoch directory (empty: it has none there), so that a savepoint can take a copy."""
 
     owner: int
     checkpoint_id: int
@@ -357,3 +357,11 @@ class PositionalFormat(Protocol):
         self, columns: tuple[Field, ...], wanted: tuple[int, ...], options: Mapping[str, str], local_time_zone: str
     ) -> Decoder:
         """Decodes messages of `columns` into those columns that `wanted` indexes, in its order."""
+
+
+@runtime_checkable
+class NullReadingFormat(Protocol):
+    """What a format has besides `Format` that reads a message without value (a record whose value is NULL) as a row of
+    NULLs; to all others it is no row."""
+
+    reads_null: Literal[True]

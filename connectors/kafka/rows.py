@@ -10,7 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors import registry
-from connectors.api import Decoder, Int64Array, Messages, MetadataField, PositionalFormat, ReaderContext
+from connectors.api import (
+    Decoder,
+    Int64Array,
+    Messages,
+    MetadataField,
+    NullReadingFormat,
+    PositionalFormat,
+    ReaderContext,
+)
 from connectors.arrow import rows_without_columns
 from connectors.errors import RecordError
 from connectors.kafka.metadata import metadata_array
@@ -78,6 +86,11 @@ class RowDecoder:
         self._schema = pa.schema([pa.field(f"c{i}", t) for i, t in enumerate(types)])
 
     @property
+    def reads_null(self) -> bool:
+        """Whether a record without value is a row: in an upsert table a deletion, else as the format has it."""
+        return self._options.upsert or isinstance(registry.format(self._options.value.name), NullReadingFormat)
+
+    @property
     def _changes_by_format(self) -> bool:
         return self._options.changelog is ChangelogMode.RETRACT
 
@@ -85,7 +98,12 @@ class RowDecoder:
         return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self._schema], schema=self._schema)
 
     def rows(self, run: Run) -> DecodedRows:
-        value, kept, kinds = self._upserts(run) if self._options.upsert else self._values(run, None)
+        if self._options.upsert:
+            value, kept, kinds = self._upserts(run)
+        elif self.reads_null:
+            (value, kept), kinds = self._with_absent(run), None
+        else:
+            value, kept, kinds = self._values(run, None)
         key: pa.RecordBatch | None = None
         if self._key is not None:
             key, key_rows = self._keys(run)
@@ -138,17 +156,23 @@ class RowDecoder:
     def _upserts(self, run: Run) -> _Values:
         """A value is an upsert, a tombstone a deletion that has its key columns only."""
         deletes = run.records.values.absent[run.order]
-        if not deletes.any():
+        value, kept = self._with_absent(run)
+        return _Values(value, kept, _upsert_kinds(deletes, kept))
+
+    def _with_absent(self, run: Run) -> tuple[pa.RecordBatch | None, Int64Array | None]:
+        """Rows of the records' values, of NULLs where a record has none, and which records they are."""
+        absent = run.records.values.absent[run.order]
+        if not absent.any():
             value, kept, _ = self._values(run, None)
-            return _Values(value, kept, _upsert_kinds(deletes, kept))
-        value, kept, _ = self._values(run, np.flatnonzero(~deletes))
+            return value, kept
+        value, kept, _ = self._values(run, np.flatnonzero(~absent))
         if value is None:
-            return _Values(None, None, _upsert_kinds(deletes, None))
+            return None, None
         assert kept is not None
-        row_of = np.full(len(deletes), ABSENT, np.int64)
+        row_of = np.full(len(absent), ABSENT, np.int64)
         row_of[kept] = np.arange(len(kept))
-        every = np.flatnonzero(deletes | (row_of != ABSENT))
-        return _Values(_taken(value, row_of[every]), every, _upsert_kinds(deletes, every))
+        every = np.flatnonzero(absent | (row_of != ABSENT))
+        return _taken(value, row_of[every]), every
 
     def _keys(self, run: Run) -> tuple[pa.RecordBatch, Int64Array]:
         """Rows of the keys, and per message which of them is its own: ABSENT without a key, SKIPPED when it could

@@ -225,7 +225,7 @@ class PartitionReader:
             if slot.offset >= slot.end:
                 self._finish(number)
         absent = records.values.absent
-        if not self._options.upsert and absent.any():
+        if absent.any() and not self._rows.reads_null:
             for number, amount in enumerate(np.bincount(slots[absent & wanted], minlength=len(self._slots)).tolist()):
                 self._slots[number].count(TOMBSTONES_SKIPPED, amount)
             wanted = wanted & ~absent

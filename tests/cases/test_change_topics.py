@@ -231,6 +231,24 @@ def test_keys_headers_and_metadata_go_through_a_job(place: Place) -> None:
 
 
 @pytest.mark.parametrize("parallelism", ["1"])
+def test_raw_values_come_back_as_they_were_written(place: Place) -> None:
+    """Empty is not NULL: a record without value is a row whose one column is NULL, both ways."""
+    topic = unique_name("case")
+    create_topic(place.kafka, topic)
+    values = [b"a line", "größer".encode(), b"", None, b"{not json", b'"quoted", \\ and \ttabs', None]
+    produce(place.kafka, topic, [Record(0, None, value) for value in values])
+    start = {"scan__startup__mode": "earliest-offset", **BOUNDED}
+    place.create("lines", "line STRING", connector="kafka", topic=topic, format="raw", **start)
+    texts = [None if value is None else value.decode() for value in values]
+    assert place.session.execute("SELECT line FROM lines").rows == [(text,) for text in texts]
+    assert place.rows("SELECT COUNT(*), COUNT(line), MAX(CHAR_LENGTH(line)) FROM lines") == [(7, 5, 21)]
+    target = place.topic()
+    place.create("copy", "line STRING", connector="kafka", topic=target, format="raw")
+    place.insert("INSERT INTO copy SELECT line FROM lines")
+    assert [record.value for record in read_topic(place.kafka, target)] == values
+
+
+@pytest.mark.parametrize("parallelism", ["1"])
 def test_an_update_without_its_old_row_fails_and_says_what_to_do(place: Place) -> None:
     path = place.lines(change(None, {"id": 1, "v": 2}, "u"))
     columns = "id INT, v INT, PRIMARY KEY (id) NOT ENFORCED"

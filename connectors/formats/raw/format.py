@@ -7,7 +7,7 @@ width, big-endian unless `raw.endianness` says otherwise. Invalid UTF-8 becomes 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ class RawFormat:
 
     name = "raw"
     option_names = frozenset({"charset", "endianness"})
+    reads_null: Literal[True] = True
 
     def validate(self, options: Mapping[str, str]) -> None:
         if options.get("charset", "UTF-8").upper().replace("-", "") != "UTF8":
