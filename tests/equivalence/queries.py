@@ -192,6 +192,8 @@ class Query(msgspec.Struct, frozen=True):
     types: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     windows: tuple[str, int, int] | None = None
+    has_rows: bool = False
+    """Rows of the input by `id` go through, so that a row of it must not stand there twice."""
 
 
 COUNT_ALL = Aggregate("COUNT(*)", "BIGINT", ("count(*)",), _same)
@@ -201,9 +203,9 @@ _CONDITION = "id % 3 <> 1"
 
 def random_query(choose: random.Random, table: Table) -> Query:
     """A query of a shape that the table's changelog allows."""
-    shapes = [_grouped, _grouped, _grouped, _global, _distinct, _grouping_sets, _two_levels, _three_levels]
+    shapes = [_grouped, _grouped, _grouped, _global, _distinct, _grouping_sets, _two_levels, _three_levels, _rows]
     if table.changelog == "insert-only" or table.is_timely:
-        shapes += [_windowed, _windowed, _windowed, _windowed_sets, _cascaded]
+        shapes += [_windowed, _windowed, _windowed, _windowed_sets, _cascaded, _window_rows, _larger]
     return choose.choice(shapes)(choose, table)
 
 
@@ -252,6 +254,46 @@ def _global(choose: random.Random, table: Table) -> Query:
         0,
         tuple(a.type for a in aggregates),
         aggregates,
+    )
+
+
+def _passed(choose: random.Random, table: Table) -> tuple[tuple[Aggregate, ...], str]:
+    """Columns that go through, and a filter."""
+    columns = choose.sample((*table.keys, *table.values), choose.randint(1, len(table.keys) + len(table.values)))
+    passed = tuple(Aggregate(f"`{c.name}`", c.type.sql, (c.name,), _same) for c in columns)
+    any_column = choose.choice((*table.keys, *table.values)).name
+    filters = ("", f" WHERE {_CONDITION}", f" WHERE `{any_column}` IS NOT NULL", f" WHERE `{any_column}` IS NULL")
+    return passed, choose.choice(filters)
+
+
+def _rows(choose: random.Random, table: Table) -> Query:
+    """Projection and filter."""
+    passed, where = _passed(choose, table)
+    ours, theirs = _select(["id"], passed)
+    types = ("INT", *(a.type for a in passed))
+    return Query(
+        f"SELECT {ours} FROM t{where}",
+        f"SELECT {theirs} FROM t{where}".replace("`", ""),
+        1,
+        types,
+        passed,
+        has_rows=True,
+    )
+
+
+def _window_rows(choose: random.Random, table: Table) -> Query:
+    """A window function without aggregation."""
+    passed, where = _passed(choose, table)
+    source, windows = _window(choose)
+    ours, theirs = _select(["id", "window_start", "window_end"], passed)
+    return Query(
+        f"SELECT {ours} FROM {source}{where}",
+        f"SELECT {theirs} FROM windowed{where}".replace("`", ""),
+        3,
+        ("INT", "TIMESTAMP(3)", "TIMESTAMP(3)", *(a.type for a in passed)),
+        passed,
+        windows,
+        has_rows=True,
     )
 
 
@@ -340,7 +382,7 @@ class Input(msgspec.Struct, frozen=True):
         return f"CREATE VIEW w AS {self.view};\n" if self.view else ""
 
     def read_by(self, query: Query) -> Query:
-        if not self.view:
+        if not self.view or (query.has_rows and "UNION" in self.view):
             return query
         flink = re.sub(r"\bFROM t\b", "FROM w", query.flink).replace("(TABLE t,", "(TABLE w,")
         oracle = query.oracle
@@ -380,12 +422,18 @@ def _windowed(choose: random.Random, table: Table) -> Query:
     aggregates, where = _aggregates(choose, table), _clause(choose)
     having = choose.choice(("", "", " HAVING COUNT(*) > 1"))
     source, windows = _window(choose)
+    stored = "windowed"
+    if choose.random() < 0.3:
+        # Who reads the window between function and aggregate keeps it attached to each row.
+        inner = "(SELECT *, EXTRACT(SECOND FROM window_end) AS e FROM {}) AS s"
+        source, stored = inner.format(source), inner.format(stored)
+        where = f"{where} AND e <> 12" if where else " WHERE e <> 12"
     ours, theirs = _select(keys, aggregates)
     by = ", ".join(keys)
     key_types = [c.type.sql for c in table.keys] if len(keys) > 2 else []
     return Query(
         f"SELECT {ours} FROM {source}{where} GROUP BY {by}{having}",
-        f"SELECT {theirs} FROM windowed{where} GROUP BY {by.replace('`', '')}{having}",
+        f"SELECT {theirs} FROM {stored}{where} GROUP BY {by.replace('`', '')}{having}",
         len(keys),
         ("TIMESTAMP(3)", "TIMESTAMP(3)", *key_types, *(a.type for a in aggregates)),
         aggregates,
@@ -431,4 +479,30 @@ def _cascaded(choose: random.Random, table: Table) -> Query:
         ("TIMESTAMP(3)", "TIMESTAMP(3)", *(a.type for a in chosen)),
         chosen,
         windows,
+    )
+
+
+def _larger(choose: random.Random, table: Table) -> Query:
+    """Windows of a key, then larger windows over their results."""
+    key = f"`{table.keys[0].name}`"
+    size_s = choose.choice((1, 10, 12))
+    source = f"TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '{size_s}' SECOND))"
+    chosen = (
+        COUNT_ALL,
+        Aggregate("SUM(c)", "BIGINT", ("sum(c)",), _same),
+        Aggregate("MAX(m)", "INT", ("max(m)",), _same),
+    )
+    ours, theirs = _select(["window_start"], chosen)
+    by = f"window_start, window_end, {key}"
+    inner = f"SELECT window_time, {key}, COUNT(*) AS c, MAX(id) AS m FROM {source} GROUP BY {by}, window_time"
+    outer = f"TABLE(TUMBLE(({inner}), DESCRIPTOR(window_time), INTERVAL '1' MINUTE))"
+    bucket = "time_bucket(INTERVAL 60 SECOND, window_start, TIMESTAMP '1970-01-01')"
+    stored = f"SELECT {bucket} AS larger, COUNT(*) AS c, MAX(id) AS m FROM windowed GROUP BY {by}"
+    return Query(
+        f"SELECT {ours} FROM {outer} GROUP BY window_start, window_end",
+        f"SELECT {theirs.replace('window_start', 'larger')} FROM ({stored}) AS i GROUP BY larger".replace("`", ""),
+        1,
+        ("TIMESTAMP(3)", *(a.type for a in chosen)),
+        chosen,
+        ("TUMBLE", size_s * 1000, 0),
     )

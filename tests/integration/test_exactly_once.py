@@ -51,7 +51,10 @@ SIZES = pytest.mark.parametrize(
 class Run:
     """One pipeline under fire: topics, cluster, paced input, killer; then the output as decoded rows."""
 
-    def __init__(self, kafka: str, directory: Path, size: Size, late_share: float = 0.0) -> None:
+    def __init__(
+        self, kafka: str, directory: Path, size: Size, late_share: float = 0.0, settings: dict[str, str] | None = None
+    ) -> None:
+        self.settings = {**SETTINGS, **(settings or {})}
         self.kafka = kafka
         self.size = size
         self.directory = directory
@@ -59,6 +62,7 @@ class Run:
         self.events = list(ev.events(size.events, SEED, late_share))
         self.kills: list[str] = []
         self.prefix = unique_name("eos")
+        self.source_options = ""
 
     def execute(self, columns: str, query: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Run `INSERT INTO target query` to its end while processes die; rows of the target and the final job."""
@@ -66,7 +70,7 @@ class Run:
         create_topic(self.kafka, self.target, ev.PARTITIONS)
         with Cluster(self.directory, taskmanagers=2, slots=2) as cluster:
             producer = ev.PacedProducer(self.kafka, self.source, self.events, self.size.duration_s)
-            job_id = self._submit(cluster.session(SETTINGS), columns, query)
+            job_id = self._submit(cluster.session(self.settings), columns, query)
             producer.start()
             self._kill_while(producer, cluster, job_id)
             producer.join()
@@ -84,7 +88,7 @@ class Run:
             ) WITH (
               'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.source}',
               'format' = 'json', 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'specific-offsets',
-              'scan.bounded.specific-offsets' = '{ev.bounded_offsets(self.events)}'
+              'scan.bounded.specific-offsets' = '{ev.bounded_offsets(self.events)}'{self.source_options}
             )"""
         )
         session.execute(
@@ -168,6 +172,44 @@ def test_late_rows_are_dropped_once_and_counted_exactly_under_kill_9(kafka: str,
     late = late_rows(job)
     assert late > 0
     assert sum(row["cnt"] for row in rows) + late == size.events, run.kills
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(Size(30_000, 4.0, 3), id="30k"),
+        pytest.param(Size(1_000_000, 90.0, 10), id="1M", marks=pytest.mark.chaos),
+    ],
+)
+@pytest.mark.timeout(600)
+def test_late_rows_of_overlapping_windows_are_counted_exactly_under_kill_9(
+    kafka: str, tmp_path: Path, size: Size
+) -> None:
+    """A row is late when the last of its windows has been written; in those before it may be missing. The digits of
+    `total` are the rows of a group, each of which must be in a window at most once."""
+    # Small batches: also where a run starts behind its input, event time moves on between rows.
+    run = Run(kafka, tmp_path, size, late_share=0.05, settings={"table.exec.batch.max-rows": "500"})
+    run.source_options = ", 'scan.watermark.emit.strategy' = 'on-event'"
+    columns = "k BIGINT, window_start TIMESTAMP(3), cnt BIGINT, total BIGINT"
+    query = """SELECT id / 10, window_start, COUNT(*), SUM(CAST(POWER(10, id % 10) AS BIGINT))
+      FROM HOP(TABLE src, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)
+      GROUP BY id / 10, window_start, window_end"""
+    rows, job = run.execute(columns, query)
+    starts: dict[int, list[str]] = {}
+    for row in rows:
+        digits = str(row["total"])[::-1]
+        assert set(digits) <= {"0", "1"}, (row, run.kills)
+        assert digits.count("1") == row["cnt"]
+        for i in (i for i, digit in enumerate(digits) if digit == "1"):
+            starts.setdefault(row["k"] * 10 + i, []).append(row["window_start"])
+    for event in run.events:
+        newest = event.ts_ms // 5_000 * 5_000
+        windows = [ev.time_text(start) for start in (newest, newest - 5_000, newest - 10_000)]
+        found = sorted(starts.get(event.id, []), reverse=True)
+        assert found == windows[: len(found)], (event, found, run.kills)
+    late = late_rows(job)
+    assert late > 0
+    assert len(starts) + late == size.events, run.kills
 
 
 @SIZES

@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,68 @@ def test_a_debezium_topic_grouped_into_an_upsert_topic_under_kill_9(kafka: str, 
         k: {"k": k, "cnt": len(values), "total": sum(values), "smallest": min(values)} for k, values in groups.items()
     }, run.kills
     assert Counter(change.op for change in found)["d"] > size.events // 10
+
+
+class TimedChange(Change, frozen=True):
+    """A change of a row with a time column; `times` are those of the row before and after, in ms."""
+
+    times: tuple[int, int] = (0, 0)
+
+    def encode(self) -> bytes | None:
+        sides = {}
+        for side, row, time_ms in zip(("before", "after"), (self.before, self.after), self.times, strict=True):
+            ts = (ev.EPOCH + timedelta(milliseconds=time_ms)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+            sides[side] = None if row is None else {"id": self.id, "k": row[0], "v": row[1], "ts": ts}
+        return msgspec.json.encode({**sides, "op": self.op})
+
+
+def timed_changes(count: int, seed: int) -> Iterator[TimedChange]:
+    """`count` records whose time advances evenly. A row changes, moves to another window or goes while its own time is
+    within the watermark's delay."""
+    rng = random.Random(seed)
+    fresh: list[list[tuple[int, tuple[str, int], int]]] = [[] for _ in range(ev.PARTITIONS)]
+    for number in range(count):
+        now = 60_000 + number * ev.EVENT_TIME_SPAN_MS // count
+        time_ms = now - rng.randrange(ev.WATERMARK_DELAY_MS)
+        partition = number % ev.PARTITIONS
+        known = fresh[partition]
+        known[:] = [row for row in known if row[2] > now - ev.WATERMARK_DELAY_MS]
+        new = (f"group-{rng.randrange(50)}", rng.randrange(-100, 100))
+        if not known or rng.random() < 0.5:
+            # The number is the id: all changes of a row are in one partition.
+            known.append((number, new, time_ms))
+            yield TimedChange(number, "c", None, new, (0, time_ms))
+            continue
+        identity, old, old_ms = known.pop(rng.randrange(len(known)))
+        if rng.random() < 0.3:
+            yield TimedChange(identity, "d", old, None, (old_ms, 0))
+        else:
+            known.append((identity, new, time_ms))
+            yield TimedChange(identity, "u", old, new, (old_ms, time_ms))
+
+
+@pytest.mark.chaos
+@SIZES
+@pytest.mark.timeout(600)
+def test_windows_over_a_debezium_topic_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+    """Each window is written once, with the rows that are there when it ends."""
+    found = list(timed_changes(size.events, SEED))
+    source = f"""CREATE TABLE src (id BIGINT, k STRING, v INT, ts TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED,
+      WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND) WITH (
+      {{with}}, 'format' = 'debezium-json')"""
+    run = ChangelogRun(kafka, tmp_path, size, source, found, 4, "exactly-once")
+    query = """SELECT CONCAT(k, ' ', CAST(window_start AS STRING)), COUNT(*), SUM(v), MIN(v)
+      FROM HOP(TABLE src, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)
+      GROUP BY k, window_start, window_end"""
+    rows, records = run.table("k STRING, cnt BIGINT, total INT, smallest INT", query)
+    last = {change.id: change for change in found}
+    windows: dict[str, list[int]] = {}
+    for change in last.values():
+        if change.after is not None:
+            newest = change.times[1] // 5_000 * 5_000
+            for start in (newest, newest - 5_000, newest - 10_000):
+                windows.setdefault(f"{change.after[0]} {ev.time_text(start)}.000", []).append(change.after[1])
+    assert rows == {
+        k: {"k": k, "cnt": len(values), "total": sum(values), "smallest": min(values)} for k, values in windows.items()
+    }, run.kills
+    assert len(records) == len(rows)
