@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
 from runtime.state.encoding import decode, encode
-from runtime.state.key_index import Mask, Rows, grown
-from runtime.state.keyed_table import PIECE_ROWS, MemoryKeyedTable, check_columns
+from runtime.state.key_index import Rows, grown
+from runtime.state.keyed_table import MemoryKeyedTable, check_columns
 from runtime.state.protocol import Slots
 from runtime.state.rocksdb.database import Family, View
 from runtime.state.row_store import LAST_WRITE_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
 from runtime.state.table_snapshot import Capture, WritePieces
 
 Array = Any
+Batches = npt.NDArray[np.int32]
 
 GROUP_BYTES = 2
 PREFIX_BYTES = 8
@@ -28,16 +29,19 @@ MOVED_ROWS = 8_192
 HOT_ROWS_MIN = 1_024
 ROW_BYTES = 128
 """What a row is thought to take before there is one."""
-KEPT_SHARE = 0.875
-"""An eviction leaves so much of what memory can hold."""
+EVICTED_ROWS_MIN = 4_096
+"""Rows written at once by an eviction."""
+CHOSEN_SHARE = 0.125
+"""Rows of memory chosen at once for the evictions to come: choosing looks at every row."""
 SWEPT_ROWS = 512
 """Cold rows looked at per batch for an expired time to live."""
 
 
 class RocksKeyedTable(MemoryKeyedTable):
     """Hot rows as in memory; each other row is in `family` under key group, hash of the prefix (of tables that have
-    one) and the key's canonical bytes. Which rows are cold is decided by a clock: rows not looked up between two passes
-    of its hand."""
+    one) and the key's canonical bytes. Those go first whose last use but one is the longest ago (LRU-2): a row that was
+    used once only does not drive out one that is used now and then. An eviction takes no more than is too much, so that
+    no batch waits for long."""
 
     def __init__(
         self, shape: TableShape, wall_clock_ms: Callable[[], int], family: Family, hot_bytes: Callable[[], int]
@@ -46,8 +50,11 @@ class RocksKeyedTable(MemoryKeyedTable):
         self._family = family
         self._hot_bytes = hot_bytes
         self._row_kind: Any = pa.struct(list(shape.segment_schema))
-        self._referenced: Mask = np.zeros(1, dtype=np.bool_)
-        self._hand = 0
+        self._batch_number = 1
+        self._used: Batches = np.zeros(1, dtype=np.int32)
+        self._used_before: Batches = np.zeros(1, dtype=np.int32)
+        self._chosen: Slots = np.empty(0, dtype=np.int64)
+        self._chosen_at = 0
         self._cold_count = 0
         self._sweep_from = b""
         self._restored_sequence = -1
@@ -92,6 +99,7 @@ class RocksKeyedTable(MemoryKeyedTable):
     def settle(self) -> None:
         super().settle()
         self._evict()
+        self._batch_number += 1
         if self.shape.ttl_ms and self._cold_count:
             self._sweep_cold()
 
@@ -138,6 +146,7 @@ class RocksKeyedTable(MemoryKeyedTable):
     def _make_rows(self, keys: Sequence[Array], groups: KeyGroups, first: Rows) -> Slots:
         slots = super()._make_rows(keys, groups, first)
         self._mark(slots)
+        self._used_before[slots] = 0
         return slots
 
     def _bring_in(self, names: list[bytes], values: list[bytes]) -> Slots:
@@ -150,11 +159,15 @@ class RocksKeyedTable(MemoryKeyedTable):
 
     def _mark(self, slots: Slots) -> None:
         """The rows are in use."""
-        if len(self._referenced) < self.store.capacity:
-            old = len(self._referenced)
-            self._referenced = grown(self._referenced, self.store.capacity)
-            self._referenced[old:] = False
-        self._referenced[slots] = True
+        if len(self._used) < self.store.capacity:
+            old = len(self._used)
+            self._used, self._used_before = (grown(a, self.store.capacity) for a in (self._used, self._used_before))
+            self._used[old:] = self._used_before[old:] = 0
+        before = self._used[slots]
+        first = before != self._batch_number
+        slots = slots[first]
+        self._used_before[slots] = before[first]
+        self._used[slots] = self._batch_number
 
     def _load_missing(self, slots: Slots, missing: Rows, keys: Sequence[Array], groups: KeyGroups) -> None:
         """Bring the keys of rows `missing` in from the database where they are there; their places are filled."""
@@ -212,44 +225,46 @@ class RocksKeyedTable(MemoryKeyedTable):
         return max(HOT_ROWS_MIN, int(self._hot_bytes() / (fixed + variable)))
 
     def _evict(self) -> None:
-        """Move rows that were not used lately to the database, when memory is full."""
+        """Move rows to the database when memory is full."""
         live, most = self.store.index.live_count, self._hot_rows_max()
         self.store.capacity_target = most
         if live <= most:
             return
         with self.lock:
-            self._mark(np.empty(0, dtype=np.int64))
-            victims = self._victims(live - int(most * KEPT_SHARE))
-            for first in range(0, len(victims), MOVED_ROWS):
-                slots = victims[first : first + MOVED_ROWS]
+            excess = min(live, max(live - most, EVICTED_ROWS_MIN))
+            while excess > 0:
+                slots = self._victims(min(excess, MOVED_ROWS))
                 self._store_cold(self.store.rows(slots))
                 self._preserve(slots)
                 self.store.remove(slots)
                 if self._prefixes is not None:
                     self._prefixes.displace(slots)
+                excess -= len(slots)
             self.store.recycle()
             self.store.compact()
 
     def _victims(self, count: int) -> Slots:
-        """Advance the clock's hand until so many unused rows are found."""
-        found: list[Slots] = []
-        while count > 0:
-            if self._hand >= self.store.slot_count:
-                self._hand = 0
-            stretch = self.store.live_among(self._hand, self._hand + PIECE_ROWS)
-            unused = stretch[~self._referenced[stretch]][:count]
-            if len(unused) == count:
-                # The hand stops behind the last victim.
-                stretch = stretch[stretch <= unused[-1]]
-                self._hand = int(unused[-1]) + 1
-            else:
-                self._hand += PIECE_ROWS
-            self._referenced[stretch] = False
-            # A row found in this round is not found again: its mark keeps it out.
-            self._referenced[unused] = True
-            found.append(unused)
-            count -= len(unused)
-        return np.concatenate(found)
+        """Up to `count` rows (at least one) that are needed least. `count` rows are held, or more."""
+        while True:
+            chosen, self._chosen = self._chosen[:count], self._chosen[count:]
+            # Since they were chosen some have been used, or removed (and their slots used again).
+            chosen = chosen[self.store.index.live[chosen] & (self._used[chosen] <= self._chosen_at)]
+            if len(chosen):
+                return chosen
+            if not len(self._chosen):
+                self._choose(count)
+
+    def _choose(self, count: int) -> None:
+        self._mark(np.empty(0, dtype=np.int64))
+        live = self.store.live_among(0, self.store.slot_count)
+        count = min(len(live), max(count, int(len(live) * CHOSEN_SHARE)))
+        before = self._used_before[live].astype(np.int64)
+        once = before == 0
+        # Rows used once only go before all others, in the order of that use.
+        before[once] = self._used[live[once]].astype(np.int64) - (1 << 32)
+        least = np.argpartition(before, count - 1)[:count]
+        self._chosen = live[least[np.argsort(before[least], kind="stable")]]
+        self._chosen_at = self._batch_number
 
     def _store_cold(self, rows: pa.RecordBatch) -> None:
         """Put rows into the database."""
