@@ -82,8 +82,8 @@ class Operator(Protocol):
 
 @runtime_checkable
 class TimedOperator(Protocol):
-    """What an operator with processing-time timers has besides `Operator`. The task asks before each wait and calls when
-    the wall clock has reached the timer; a timer that was due while the job was down fires after the restore."""
+    """What an operator with processing-time timers has besides `Operator`. The task asks before each wait and calls
+    when the wall clock has reached the timer; a timer that was due while the job was down fires after the restore."""
 
     def timer_ms(self) -> int | None:
         """Wall-clock ms (as `context.wall_clock_ms`) of the earliest timer; None when there is none."""
