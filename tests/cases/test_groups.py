@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.cases.test_changelogs import event, plain, source
 from tests.support.cases import Case
@@ -229,4 +232,34 @@ CASES = (
 
 @local_cases(*CASES)
 def test_groups(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)
+
+
+BATCH = (
+    "SET 'execution.runtime-mode' = 'batch'",
+    plain("t", "k STRING, v INT"),
+    "CREATE TABLE target (a STRING, b STRING, n BIGINT) WITH ({insert-only})",
+)
+LETTERS = tuple(f'{{"k": {k}, "v": {v}}}' for k, v in (('"a"', 1), ('"b"', 2), ('"a"', 3), ("null", 4), ('"b"', 5)))
+FINAL: dict[str, tuple[str, tuple[tuple[Any, ...], ...]]] = {
+    "groups": ("SELECT k, 'x', COUNT(*) FROM t GROUP BY k", (("a", "x", 2), ("b", "x", 2), (None, "x", 1))),
+    "having": ("SELECT k, 'x', SUM(v) FROM t GROUP BY k HAVING SUM(v) > 4", (("b", "x", 7),)),
+    "distinct": ("SELECT DISTINCT k, 'x', 1 FROM t WHERE v > 1", (("a", "x", 1), ("b", "x", 1), (None, "x", 1))),
+    "nothing": ("SELECT MAX(k), MIN(k), COUNT(*) FROM t WHERE v > 9", ((None, None, 0),)),
+    "no groups": ("SELECT k, k, COUNT(*) FROM t WHERE v > 9 GROUP BY k", ()),
+    "groups of groups": (
+        "SELECT CAST(n AS STRING), MAX(k), COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n",
+        (("1", None, 1), ("2", "b", 2)),
+    ),
+    "grouping sets": (
+        "SELECT k, 'x', COUNT(DISTINCT v) FROM t GROUP BY GROUPING SETS ((k), ())",
+        (("a", "x", 2), ("b", "x", 2), (None, "x", 1), (None, "x", 5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_batch_mode_gives_final_rows_to_a_target_that_takes_inserts(name: str, tmp_path: Path) -> None:
+    query, rows = FINAL[name]
+    case = Case(name, "one insert per group", (*BATCH, f"INSERT INTO target {query}"), {"t.jsonl": LETTERS}, rows)
     run_locally(case, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.cases.test_changelogs import event, plain, source
 from tests.support.cases import Case
@@ -114,6 +115,38 @@ KEYS = (
     ),
 )
 
+SHARED = (event(None, seat("eve", 7)), event(None, seat("bob", 7)), event(None, seat("dan", 8)))
+
+
+def shared(name: str, action: str, *more: str, **answer: Any) -> Case:
+    """Two claim seat 7."""
+    return Case(
+        name=name,
+        why=f"ON CONFLICT DO {action}",
+        inputs={"seats.jsonl": (*SHARED, *more)},
+        sql=(
+            SEATS,
+            target("seat INT, who STRING", "seat"),
+            f"INSERT INTO target SELECT seat, who FROM seats ON CONFLICT DO {action}",
+        ),
+        **answer,
+    )
+
+
+EVE_LEAVES = event(seat("eve", 7), None)
+CONFLICTS = (
+    shared("the-first-of-a-key-stays", "NOTHING", rows=((7, "eve"), (8, "dan"))),
+    shared("the-second-follows-when-the-first-has-gone", "NOTHING", EVE_LEAVES, rows=((7, "bob"), (8, "dan"))),
+    shared("the-last-of-a-key-stays", "DEDUPLICATE", rows=((7, "bob"), (8, "dan"))),
+    shared(
+        "the-one-before-comes-back",
+        "DEDUPLICATE",
+        event(seat("bob", 7), seat("bob", 9)),
+        rows=((7, "eve"), (8, "dan"), (9, "bob")),
+    ),
+    shared("two-of-a-key-are-an-error", "ERROR", error="different upsert keys meet at one primary key.*seat = 7"),
+)
+
 NUMBERS = plain("t", "id INT, s STRING, n INT")
 LINES = (
     '{"id": 1, "s": "abcdef", "n": 1}',
@@ -200,6 +233,11 @@ CONSTRAINTS = (
 
 @local_cases(*KEYS)
 def test_keys(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)
+
+
+@local_cases(*CONFLICTS)
+def test_conflicts(case: Case, tmp_path: Path) -> None:
     run_locally(case, tmp_path)
 
 

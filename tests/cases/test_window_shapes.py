@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cases.test_changelogs import plain
+from tests.cases.test_changelogs import event, plain, source
 from tests.support.cases import Case
 from tests.support.local_cases import local_cases, run_locally
 
@@ -228,6 +228,66 @@ CASES = (
         rows=((20, 2, 2, 220),),
     ),
 )
+
+
+STAYS = source("stays", "id INT, ts TIMESTAMP(3), v INT").replace(
+    ", PRIMARY KEY", ", WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE, PRIMARY KEY"
+)
+
+
+def stay(number: int, second: str, value: int) -> dict[str, object]:
+    return {"id": number, "ts": at(second), "v": value}
+
+
+def changing(name: str, window: str, *rows: tuple[object, ...]) -> Case:
+    """A value changes, a row moves to an earlier window, one goes, and one comes and goes: its window never was."""
+    first, second, third, fourth = stay(1, "00:01", 5), stay(2, "00:02", 7), stay(3, "00:12", 9), stay(4, "00:25", 1)
+    changes = (
+        (None, first),
+        (None, second),
+        (None, third),
+        (first, stay(1, "00:01", 6)),
+        (third, stay(3, "00:03", 9)),
+        (second, None),
+        (None, fourth),
+        (fourth, None),
+    )
+    return Case(
+        name=name,
+        why="windows over a table that changes hold what is left when they fire",
+        inputs={"stays.jsonl": tuple(event(before, after) for before, after in changes)},
+        sql=(
+            STAYS,
+            f"""SELECT window_start, window_end, COUNT(*), SUM(v), MAX(v), MIN(v), COUNT(DISTINCT v)
+                FROM TABLE({window.replace("readings", "stays")}) GROUP BY window_start, window_end""",
+        ),
+        rows=rows,
+    )
+
+
+HELD = (2, 15, 9, 6, 2)
+CHANGES = (
+    changing("tumbling-over-changes", TUMBLE, (at("00:00"), at("00:10"), *HELD)),
+    changing(
+        "hops-over-changes",
+        HOP,
+        ("2025-05-31 23:59:50", at("00:05"), *HELD),
+        ("2025-05-31 23:59:55", at("00:10"), *HELD),
+        (at("00:00"), at("00:15"), *HELD),
+    ),
+    changing(
+        "steps-over-changes",
+        CUMULATE,
+        (at("00:00"), at("00:02"), 1, 6, 6, 6, 1),
+        (at("00:00"), at("00:04"), *HELD),
+        (at("00:00"), at("00:06"), *HELD),
+    ),
+)
+
+
+@local_cases(*CHANGES)
+def test_windows_over_changes(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)
 
 
 @local_cases(*CASES)
