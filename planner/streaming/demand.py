@@ -106,7 +106,7 @@ class Streaming:
             case Limit() if not changes[0].is_insert_only:
                 raise not_supported(
                     f"LIMIT over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
-                    hint="Over bounded sources, SET 'execution.runtime-mode' = 'batch' gives final rows.",
+                    hint="Over bounded sources of inserts, SET 'execution.runtime-mode' = 'batch' gives final rows.",
                 )
             case TableSink():
                 self._sinks[id(plan)] = self._sink_plan(plan)
