@@ -52,8 +52,9 @@ demo-kafka: install ## Kafka to Kafka exactly once, with a TaskManager killed ha
 bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of the libraries
 	@$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
 
-bench-state: install ## Keyed state by itself: 5 million keys in memory, ten times managed memory on disk
+bench-state: install ## Keyed state by itself and in a slot: 5 million keys in memory, ten times managed memory on disk
 	@$(BIN)/python -m benchmarks.state $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.state_slot $(BENCH_ARGS)
 
 chaos: install ## The long crash runs (kill -9 of every kind of process, full size)
 	$(BIN)/python -m pytest -m chaos --timeout 3600 $(PYTEST_ARGS)

@@ -102,6 +102,9 @@ class Run:
         result["fill rows/s"] = self._feed(
             table, (np.arange(first, min(first + BATCH_ROWS, case.key_count)) for first in firsts)
         )
+        if case.hot_share:
+            # Until the hot keys are in memory.
+            self._feed(table, self._draw(case.key_count))
         self._slowest_ms = 0.0
         result["update rows/s"] = self._feed(table, self._draw(case.row_count))
         result["slowest batch ms"] = self._slowest_ms

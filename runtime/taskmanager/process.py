@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import tempfile
 import uuid
 from collections.abc import Coroutine
-from pathlib import Path
 
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.config import TaskManagerSettings
@@ -35,6 +33,7 @@ from runtime.protocol.messages import (
 )
 from runtime.taskmanager.slot_memory import divide
 from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess
+from runtime.taskmanager.work_directory import WorkDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ class TaskManager:
         self._lost_at_ms = monotonic_ms()
         self._stopping = asyncio.Event()
         self._registered = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -68,13 +67,11 @@ class TaskManager:
 
     async def run(self) -> None:
         """Serve until `stop`; every slot process has ended when this returns."""
-        with contextlib.ExitStack() as stack:
-            directory = self._settings.work_directory
-            if not directory:
-                directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-taskmanager-"))
-            root = Path(directory) / self.id
+        with contextlib.closing(WorkDirectory(self._settings.work_directory)) as directory:
+            # It may be gigabytes: nobody waits for it.
+            self._spawn(asyncio.to_thread(directory.remove_abandoned))
             for index in range(self._settings.slot_count):
-                self._spawn(self._keep_slot(index, root))
+                self._spawn(self._keep_slot(index, directory))
             self._spawn(self._keep_registered())
             self._spawn(self._ping_slots())
             await self._stopping.wait()
@@ -86,14 +83,14 @@ class TaskManager:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[None, None, object]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # ----------------------------------------------------------------------------------------------------------- slots
 
-    async def _keep_slot(self, index: int, root: Path) -> None:
+    async def _keep_slot(self, index: int, directory: WorkDirectory) -> None:
         """One slot process after another, for ever."""
         failures = 0
         incarnation = 0
@@ -107,8 +104,9 @@ class TaskManager:
                     slot_id,
                     self._settings.host,
                     self._managed_bytes,
-                    root / f"slot-{index}-{incarnation}",
+                    directory.path / f"slot-{index}-{incarnation}",
                     FIRST_LOAD_DELAY_MS if incarnation == 1 else 0,
+                    directory.lock_fd,
                 )
             except OSError as error:
                 failures += 1

@@ -61,15 +61,23 @@ class SlotProcess:
 
     @classmethod
     async def start(
-        cls, slot_id: SlotId, host: str, managed_bytes: int, work_directory: Path, load_delay_ms: int = 0
+        cls,
+        slot_id: SlotId,
+        host: str,
+        managed_bytes: int,
+        work_directory: Path,
+        load_delay_ms: int = 0,
+        lock_fd: int | None = None,
     ) -> SlotProcess:
         """Returns with the process started and its data port open: tasks may be sent. What they need it loads when the
-        first message comes, or after the delay. Raises OSError."""
+        first message comes, or after the delay. `lock_fd`: says that the directory is in use, as long as the process
+        lives. Raises OSError."""
         work_directory.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         lifeline = Lifeline()
         listener = socket.create_server((host, 0))
         data_port = int(listener.getsockname()[1])
+        inherited = (theirs.fileno(), lifeline.read_fd, listener.fileno(), lock_fd)
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: a folder called like one of our packages in the current directory must not be found first.
@@ -78,7 +86,7 @@ class SlotProcess:
                 *("--host", host, "--slot-id", slot_id),
                 *("--managed-bytes", str(managed_bytes)),
                 *("--data-fd", str(listener.fileno()), "--load-delay-ms", str(load_delay_ms)),
-                pass_fds=(theirs.fileno(), lifeline.read_fd, listener.fileno()),
+                pass_fds=[fd for fd in inherited if fd is not None],
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
                 # What libraries write to the temporary folder goes when the slot goes.
