@@ -115,10 +115,7 @@ def aggregates_of(column: Column, where: str) -> list[Aggregate]:
         Aggregate(f"FIRST_VALUE({name}){where}", column.type.sql, (f"list({x}){_valid(x, where)}",), _member),
         Aggregate(f"LAST_VALUE({name}){where}", column.type.sql, (f"list({x}){_valid(x, where)}",), _member),
     ]
-    if kind in ("boolean", "bytes", "row", "array"):
-        # DuckDB has them; Flink's MIN and MAX take no BOOLEAN, and DISTINCT no BYTES and no ROW.
-        found = [a for a in found if not a.sql.startswith(("MIN", "MAX"))]
-        found = [a for a in found if "DISTINCT" not in a.sql or kind in ("boolean", "array")]
+    found = [a for a in found if _is_taken(a.sql, kind)]
     if kind == "float":
         found += [
             Aggregate(f"SUM({name}){where}", "FLOAT", (f"sum({x}::DOUBLE){where}",), _nearly),
@@ -174,6 +171,13 @@ def aggregates_of(column: Column, where: str) -> list[Aggregate]:
             ),
         ]
     return found
+
+
+def _is_taken(call: str, kind: str) -> bool:
+    """DuckDB has them all; Flink's MIN and MAX take no BOOLEAN and nothing unordered, DISTINCT no BYTES and no ROW."""
+    if kind in ("boolean", "bytes", "row", "array") and call.startswith(("MIN", "MAX")):
+        return False
+    return "DISTINCT" not in call or kind not in ("bytes", "row")
 
 
 def _valid(x: str, where: str) -> str:

@@ -188,7 +188,7 @@ def test_late_rows_of_overlapping_windows_are_counted_exactly_under_kill_9(
     """A row is late when the last of its windows has been written; in those before it may be missing. The digits of
     `total` are the rows of a group, each of which must be in a window at most once."""
     # Small batches: also where a run starts behind its input, event time moves on between rows.
-    run = Run(kafka, tmp_path, size, late_share=0.05, settings={"table.exec.batch.max-rows": "500"})
+    run = Run(kafka, tmp_path, size, late_share=0.05, settings={"table.exec.batch.max-rows": str(size.events // 60)})
     run.source_options = ", 'scan.watermark.emit.strategy' = 'on-event'"
     columns = "k BIGINT, window_start TIMESTAMP(3), cnt BIGINT, total BIGINT"
     query = """SELECT id / 10, window_start, COUNT(*), SUM(CAST(POWER(10, id % 10) AS BIGINT))
