@@ -11,30 +11,24 @@ import pyarrow as pa
 
 from planner.ir.operators import AssignWindows
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
+from runtime.operators.stateless import StatelessOperator
 from runtime.operators.window_clock import WindowClock
 
 Milliseconds = npt.NDArray[np.int64]
 
 
-class AssignWindowsOperator:
+class AssignWindowsOperator(StatelessOperator):
     """Stateless. The windows of a row follow each other in the order of their starts, then of their ends, with its row
     kind."""
 
     def __init__(self, node: AssignWindows, context: OperatorContext) -> None:
+        super().__init__(node.uid)
         self._node = node
         self._context = context
         self._clock = WindowClock(node.window, node.name)
         self._schema = arrow_schema(node.output.types)
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
-
-    def open(self) -> None:
-        """Nothing to restore."""
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises NullRowtimeError."""
@@ -49,21 +43,6 @@ class AssignWindowsOperator:
             rows = np.searchsorted(firsts, numbers, side="right") - 1
             ends = slice_ends[rows] + (numbers - firsts[rows]) * self._clock.slice_ms
             yield self._piece(batch, rows, ends)
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        return iter(())
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        return iter(())
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
-    def counters(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        pass
 
     def _piece(self, batch: Batch, rows: npt.NDArray[np.intp], ends: Milliseconds) -> Batch:
         times = (self._clock.starts(ends), ends, self._clock.window_times(ends))

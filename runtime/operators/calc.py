@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.ir.operators import Calc
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.expressions.calc import compile_calc
 from runtime.operators.expressions.context import EvaluationContext
-from runtime.operators.protocol import FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OperatorContext
+from runtime.operators.stateless import StatelessOperator
 
 LOCAL_TIME_ZONE = "table.local-time-zone"
 
@@ -19,17 +19,14 @@ def evaluation_context(context: OperatorContext) -> EvaluationContext:
     return EvaluationContext(context.settings.get(LOCAL_TIME_ZONE, "UTC"), context.wall_clock_ms)
 
 
-class CalcOperator:
+class CalcOperator(StatelessOperator):
     """Stateless. Row kinds of a changelog pass as they are, without those of rows the filter drops."""
 
     def __init__(self, node: Calc, context: OperatorContext) -> None:
+        super().__init__(node.uid)
         self._node = node
         self._context = context
         self._records_dropped = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         self._calc = compile_calc(self._node.condition, self._node.projections, evaluation_context(self._context))
@@ -41,17 +38,5 @@ class CalcOperator:
             kinds = batch.row_kinds
             yield Batch(rows, kinds if kinds is None or mask is None else kinds.filter(mask))
 
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        return iter(())
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        return iter(())
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
     def counters(self) -> dict[str, float]:
         return {"numRecordsFiltered": self._records_dropped}
-
-    def close(self) -> None:
-        pass

@@ -9,44 +9,22 @@ import numpy as np
 import pyarrow as pa
 
 from planner.ir.operators import DropUpdateBefore
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.group_aggregate_output import UPDATE_BEFORE
-from runtime.operators.protocol import FinishSnapshot
+from runtime.operators.stateless import StatelessOperator
 
 
-class DropUpdateBeforeOperator:
+class DropUpdateBeforeOperator(StatelessOperator):
     """Holds nothing."""
 
     def __init__(self, node: DropUpdateBefore) -> None:
+        super().__init__(node.uid)
         self._node = node
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
-
-    def open(self) -> None:
-        """Nothing to restore."""
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         kept = without_update_before(batch)
         if kept.row_count:
             yield kept
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
-    def counters(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Holds nothing."""
 
 
 def without_update_before(batch: Batch) -> Batch:

@@ -10,24 +10,21 @@ import pyarrow as pa
 
 from planner.ir.operators import Expand
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.calc import evaluation_context
 from runtime.operators.expressions.calc import compile_calc
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
+from runtime.operators.stateless import StatelessOperator
 
 
-class ExpandOperator:
+class ExpandOperator(StatelessOperator):
     """Stateless. The copies of a row follow each other, with its row kind."""
 
     def __init__(self, node: Expand, context: OperatorContext) -> None:
+        super().__init__(node.uid)
         self._node = node
         self._context = context
         self._schema = arrow_schema(node.output.types)
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         surroundings = evaluation_context(self._context)
@@ -46,18 +43,3 @@ class ExpandOperator:
             if kinds is not None:
                 kinds = kinds.slice(first, rows_max).take(pa.array(order % rows.num_rows))
             yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema), kinds)
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        return iter(())
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        return iter(())
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
-    def counters(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        pass

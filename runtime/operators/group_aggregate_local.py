@@ -11,14 +11,14 @@ import pyarrow.compute
 
 from planner.ir.operators import AggregateCall, AggregateFunction, LocalGroupAggregate, accumulator_types
 from planner.ir.types import ChangelogMode, TypeRoot, arrow_schema, to_arrow
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.accumulators import VARIANCES, Accumulator
 from runtime.operators.accumulators_running import Changes, Selection, plain_doubles, special_doubles
 from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER
 from runtime.operators.group_aggregate_scan import Ints, Scan, running_doubles
 from runtime.operators.grouping import Reduction, SumOverflowError, group_ids, reduce_groups
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot
+from runtime.operators.protocol import OUTPUT_ROWS_MAX
+from runtime.operators.stateless import StatelessOperator
 
 pc: Any = pyarrow.compute
 Array = Any
@@ -34,24 +34,18 @@ BATCHES_UNREDUCED = 32
 """So many batches then pass as they are, a partial per row, before one is reduced again to see."""
 
 
-class LocalGroupAggregateOperator:
+class LocalGroupAggregateOperator(StatelessOperator):
     """Over inserts partials are reduced by Arrow's hash aggregation. Over retractions every column is a sum of signed
     values; sums of doubles are compensated and leave out, and count, what is not finite. Where a sum of decimals does
     not fit its column each row is a partial of its own: only the global phase has room to add them."""
 
     def __init__(self, node: LocalGroupAggregate) -> None:
+        super().__init__(node.uid)
         self._node = node
         self._schema = arrow_schema(node.output.types)
         self._retracting = node.input_changelog is not ChangelogMode.INSERT_ONLY
         self._accumulators = [] if self._retracting else [Accumulator(call) for call in node.aggregates]
         self._batches_unreduced = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
-
-    def open(self) -> None:
-        """Nothing to restore."""
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         if batch.row_count == 0:
@@ -109,21 +103,6 @@ class LocalGroupAggregateOperator:
             columns += _signed_partials(call, changes)
         order: Any = pa.array(np.argsort(first.to_numpy()))
         return [column.take(order) for column in columns]
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
-    def counters(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Holds nothing."""
 
 
 def _signed_partials(call: AggregateCall, changes: Changes) -> list[Array]:

@@ -208,7 +208,7 @@ def _take_back(scan: Scan, entries: Entries, taken: Ints, values: Array) -> int:
     before = np.concatenate(([0], sizes[:-1]))
     before[starts] = 0
     finds = ~is_entry & (before > 0)
-    finds_so_far = np.cumsum(finds)
+    finds_so_far: Ints = np.cumsum(finds)
     rank: Ints = finds_so_far - np.repeat(finds_so_far[starts] - finds[starts], lengths) - 1
     places = np.flatnonzero(is_entry)
     entries_before: Ints = np.cumsum(is_entry) - is_entry

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from planner.ir.operators import AggregateCall, LocalWindowAggregate
 from planner.ir.types import ChangelogMode, arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import MIN_WATERMARK_MS, Batch
 from runtime.operators.accumulators import Accumulator, ones
 from runtime.operators.grouping import Reduction, SumOverflowError, reduce_groups
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot
+from runtime.operators.protocol import OUTPUT_ROWS_MAX
+from runtime.operators.stateless import StatelessOperator
 from runtime.operators.window_changes import ChangeAggregator
 from runtime.operators.window_clock import WindowClock
 
@@ -65,12 +65,13 @@ class RowAggregator:
         return reduced_keys + reduced
 
 
-class LocalWindowAggregateOperator:
+class LocalWindowAggregateOperator(StatelessOperator):
     """A row whose last window has fired by the watermark this producer last sent passes as a partial of its own, so
     that the global phase counts, and may keep, each late row. Rows of one slice share their last window: where only
     earlier windows of a slice have fired, its rows are aggregated as ever."""
 
     def __init__(self, node: LocalWindowAggregate) -> None:
+        super().__init__(node.uid)
         self._node = node
         self._schema = arrow_schema(node.output.types)
         self._clock = WindowClock(node.window, node.name)
@@ -78,13 +79,6 @@ class LocalWindowAggregateOperator:
         aggregator = ChangeAggregator if is_retracting else RowAggregator
         self._aggregator = aggregator(node.keys, node.aggregates, self._clock)
         self._watermark_ms = MIN_WATERMARK_MS
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
-
-    def open(self) -> None:
-        """Nothing to restore."""
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises NullRowtimeError."""
@@ -103,18 +97,6 @@ class LocalWindowAggregateOperator:
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         self._watermark_ms = watermark_ms
         yield from ()
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        return lambda: OperatorSnapshot(self.uid)
-
-    def counters(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        """Holds nothing."""
 
     def _late(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
         """Rows whose last window has fired; None when there are none."""

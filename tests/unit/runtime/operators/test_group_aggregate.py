@@ -200,7 +200,7 @@ def test_a_value_that_is_not_there_is_clamped_and_leaves_nothing_behind(tmp_path
 
 
 def test_a_mini_batch_holds_until_it_is_full_or_its_time_has_come(tmp_path: Path) -> None:
-    options = {"emission": Emission.NET, "mini_batch": MiniBatch(3, 500)}
+    options: Any = {"emission": Emission.NET, "mini_batch": MiniBatch(3, 500)}
     bench = Bench(tmp_path, (t.INT,), (0,), (COUNT,), **options)
     assert bench.operator.timer_ms() is None
     assert bench.put(("+I", 1), ("+I", 1)) == []
