@@ -7,7 +7,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?=
+# Two workers: most of what the integration tests do is waiting. Files stay whole, so that each has one cluster.
+PYTEST_ARGS ?= -n 2 --dist loadfile
 BENCH_ARGS ?=
 
 .PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz clean
