@@ -7,8 +7,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two workers: most of what the integration tests do is waiting. Files stay whole, so that each has one cluster.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?=
+# Most of what the integration tests do is waiting. Files stay whole, so that each has one cluster.
+TWO_WORKERS := -n 2 --dist loadfile
 BENCH_ARGS ?=
 
 .PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz clean
@@ -42,7 +43,7 @@ lint: install ## ruff (rules and format) and mypy --strict
 	$(BIN)/mypy
 
 test: lint ## Everything: lint, types, import law, all tests with a real Kafka
-	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(TWO_WORKERS) $(PYTEST_ARGS)
 
 demo: install ## A standalone cluster, a live windowed query over the built-in nexmark source
 	@$(BIN)/python -m server.demo nexmark
