@@ -25,8 +25,6 @@ class MemoryShares(msgspec.Struct, frozen=True):
 
     hot: int
     """Rows and blocks in columns."""
-    block_cache: int
-    """Blocks of files."""
     memtables: int
     """Writes not yet in files, those of two generations together."""
 
@@ -35,7 +33,7 @@ def divide(managed_bytes: int) -> MemoryShares:
     """0 = unlimited. What is left is for filters and indexes of files, and for keys and rows on their way between the
     two."""
     total = managed_bytes or UNLIMITED_BYTES
-    return MemoryShares(hot=total * 9 // 16, block_cache=total // 16, memtables=total // 8)
+    return MemoryShares(hot=total * 5 // 8, memtables=total // 8)
 
 
 class Database:
@@ -44,7 +42,6 @@ class Database:
     def __init__(self, shares: MemoryShares) -> None:
         self._directory = tempfile.mkdtemp(prefix="headrace-rocksdb-")
         self._shares = shares
-        self._cache = rocksdict.Cache(shares.block_cache)
         self._write = rocksdict.WriteOptions()
         # Durable is the checkpoint: after a crash this directory is gone.
         self._write.disable_wal = True  # type: ignore[method-assign,assignment]
@@ -80,10 +77,10 @@ class Database:
         options.set_compression_type(rocksdict.DBCompressionType.none())
         options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
         table = rocksdict.BlockBasedOptions()
-        table.set_block_cache(self._cache)
+        # What is used again is in columns; blocks would only push each other out of a cache.
+        table.disable_cache()
         table.set_bloom_filter(FILTER_BITS, False)
-        # Filters and indexes stay in memory beside the cache: one that has to be read again costs more than the block
-        # that it spares.
+        # Filters and indexes stay in memory: one that has to be read again costs more than the block that it spares.
         table.set_cache_index_and_filter_blocks(False)
         options.set_block_based_table_factory(table)
         if prefix_bytes:
