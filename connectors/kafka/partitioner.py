@@ -19,46 +19,52 @@ Int32Array = npt.NDArray[np.int32]
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
+_REST_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
 def murmur2(keys: Array) -> npt.NDArray[np.uint32]:
     """32-bit murmur2 of each key (binary, without NULLs), equal to Kafka's Java client.
 
-    One pass over the batch per distinct key length; columns of words, no Python per key."""
+    Word by word over all keys that have it, no Python per key: words are read where they stand, aligned or not."""
     if len(keys) == 0:
         return np.empty(0, np.uint32)
     width: type[np.int64 | np.int32] = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     _, raw_bounds, raw_data = keys.buffers()
     # A slice shares its buffers with the whole array and starts at `offset`.
     bounds = np.frombuffer(memoryview(raw_bounds), width)[keys.offset : keys.offset + len(keys) + 1]  # type: ignore[arg-type]
-    data = np.frombuffer(memoryview(raw_data), np.uint8) if raw_data is not None else np.zeros(0, np.uint8)
-    starts, lengths = bounds[:-1].astype(np.int64), np.diff(bounds)
-    hashes = np.empty(len(keys), np.uint32)
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        hashes[rows] = _murmur2_of_length(data[starts[rows, None] + np.arange(length)], int(length))
+    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+    size = int(bounds[-1] - bounds[0])
+    padded = np.zeros(size + 4, np.uint8)
+    if raw_data is not None:
+        padded[:size] = np.frombuffer(memoryview(raw_data), np.uint8, size, int(bounds[0]))
+    words: npt.NDArray[np.uint32] = np.ndarray((size + 1,), "<u4", padded, strides=(1,))
+    hashes: npt.NDArray[np.uint32] = lengths.astype(np.uint32) ^ _SEED
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    for end in range(4, longest + 1, 4):
+        if end <= shortest:
+            _mix_word(hashes, words[starts + (end - 4)])
+            continue
+        rows = np.flatnonzero(lengths >= end)
+        mixed = hashes[rows]
+        _mix_word(mixed, words[starts[rows] + (end - 4)])
+        hashes[rows] = mixed
+    rests = lengths & 3
+    if rests.any():
+        last = words[starts + (lengths - rests)] & _REST_MASKS[rests]
+        hashes = np.where(rests > 0, (hashes ^ last) * _M, hashes)
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)
     return hashes
 
 
-def _murmur2_of_length(keys: npt.NDArray[np.uint8], length: int) -> npt.NDArray[np.uint32]:
-    """`keys` is (count, length)."""
-    h = np.full(len(keys), _SEED ^ np.uint32(length), np.uint32)
-    whole = length // 4
-    words = np.ascontiguousarray(keys[:, : whole * 4]).view("<u4").reshape(len(keys), whole)
-    for column in range(whole):
-        k = words[:, column] * _M
-        k ^= k >> np.uint32(24)
-        k *= _M
-        h *= _M
-        h ^= k
-    if length % 4:
-        for column in range(length - 1, whole * 4 - 1, -1):
-            h ^= keys[:, column].astype(np.uint32) << np.uint32(8 * (column - whole * 4))
-        h *= _M
-    h ^= h >> np.uint32(13)
-    h *= _M
-    h ^= h >> np.uint32(15)
-    return h
+def _mix_word(hashes: npt.NDArray[np.uint32], words: npt.NDArray[np.uint32]) -> None:
+    """One round, in place."""
+    words *= _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    hashes *= _M
+    hashes ^= words
 
 
 class Partitioner:
@@ -77,7 +83,10 @@ class Partitioner:
         # Subtasks start at different partitions, so few large batches do not all meet at partition 0.
         self._turn = subtask_index
 
-    def partitions(self, keys: Array | None, row_count: int) -> Int32Array:
+    def partitions(
+        self, keys: Array | None, row_count: int, hashes: npt.NDArray[np.uint32] | None = None
+    ) -> Int32Array:
+        """`hashes` are those of all keys, where the caller has them."""
         count = self.partition_count
         if self._kind is PartitionerKind.FIXED:
             return np.full(row_count, self._subtask_index % count, np.int32)
@@ -86,14 +95,14 @@ class Partitioner:
             self._turn = (self._turn + row_count) % count
             return turns.astype(np.int32)
         if keys is not None and keys.null_count == 0:
-            return self._by_key(keys)
+            return self._by_hash(murmur2(keys) if hashes is None else hashes)
         partitions = np.full(row_count, self._turn % count, np.int32)
         self._turn = (self._turn + 1) % count
         if keys is not None and keys.null_count < row_count:
             present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-            partitions[present] = self._by_key(keys.take(pa.array(present, pa.int64())))
+            partitions[present] = self._by_hash(murmur2(keys.take(pa.array(present, pa.int64()))))
         return partitions
 
-    def _by_key(self, keys: Array) -> Int32Array:
-        positive = murmur2(keys) & np.uint32(0x7FFFFFFF)
+    def _by_hash(self, hashes: npt.NDArray[np.uint32]) -> Int32Array:
+        positive = hashes & np.uint32(0x7FFFFFFF)
         return (positive % np.uint32(self.partition_count)).astype(np.int32)

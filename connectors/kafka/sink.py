@@ -27,7 +27,7 @@ from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
 from connectors.kafka.epoch_file import EpochFileWriter, locate, record_schema
 from connectors.kafka.options import DeliveryGuarantee, FormatOptions, SinkOptions
-from connectors.kafka.partitioner import Partitioner
+from connectors.kafka.partitioner import Partitioner, murmur2
 from connectors.kafka.protocol import Marker, Redo, plan_recovery
 from connectors.kafka.target import partition_count
 from connectors.kafka.transactions import OwnerTransactions, fence_all, read_markers, send_records
@@ -86,17 +86,23 @@ class RecordBuilder:
         keys: Array | None = None
         if self._key is not None:
             keys = self._key.encode(_columns(batch, self._key_columns))
+        hashes = None
         if self._options.upsert:
             assert keys is not None
-            last = last_per_key(keys)
+            if keys.null_count == 0:
+                hashes = murmur2(keys)
+            last = last_per_key(keys, hashes)
             if last is not None:
                 batch, keys = batch.take(last), keys.take(last)
+                hashes = None if hashes is None else hashes[last]
                 row_kinds = None if row_kinds is None else row_kinds.take(last)
         count = batch.num_rows
-        partitions = self._partitioner.partitions(keys, count)
+        partitions = self._partitioner.partitions(keys, count, hashes)
         if count > 1 and (np.diff(partitions) < 0).any():
             # Sorted before they are encoded: columns are moved cheaper than texts.
-            order = np.argsort(partitions, kind="stable")
+            # Short integers are sorted by radix.
+            narrow = partitions.astype(np.int16) if self._partitioner.partition_count <= 32_768 else partitions
+            order = np.argsort(narrow, kind="stable")
             batch, partitions = batch.take(order), partitions[order]
             keys = None if keys is None else keys.take(order)
             row_kinds = None if row_kinds is None else row_kinds.take(order)

@@ -25,8 +25,13 @@ def removals(row_kinds: Array | None, row_count: int) -> npt.NDArray[np.bool_]:
     return np.zeros(row_count, np.bool_) if row_kinds is None else _REMOVES[row_kinds.to_numpy()]
 
 
-def last_per_key(keys: Array) -> Int64Array | None:
-    """The rows that are the last of their key, in order; None when all are."""
+def last_per_key(keys: Array, hashes: npt.NDArray[np.uint32] | None = None) -> Int64Array | None:
+    """The rows that are the last of their key, in order; None when all are. Where `hashes` of the keys are all
+    different no key is looked at."""
+    if hashes is not None:
+        ordered = np.sort(hashes)
+        if (ordered[1:] != ordered[:-1]).all():
+            return None
     encoded = keys.dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy()
     if len(encoded.dictionary) == len(codes):

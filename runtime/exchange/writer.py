@@ -8,8 +8,10 @@ from runtime.elements import Batch, Control
 from runtime.exchange.channel import OutputChannel
 from runtime.exchange.partitioner import Partitioner, concat_batches, slice_batch
 
-COALESCE_ROWS = 2048
-"""A channel's rows are sent when there are this many, or the buffer time-out has passed."""
+COALESCE_ROWS = 8000
+COALESCE_BYTES = 400_000
+"""A channel's rows are sent when there are this many, or so many bytes, or the buffer time-out has passed. Operators
+have a fixed cost per batch: narrow rows are worth a copy for larger ones, wide ones are not."""
 BATCH_BYTES_MAX = 2_000_000
 """A larger batch is cut, unless it is a single row."""
 
@@ -23,6 +25,7 @@ class _Pending:
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.row_count = 0
+        self.byte_size = 0
         self.since_ms = 0.0
 
 
@@ -67,7 +70,9 @@ class RecordWriter:
                 pending.since_ms = self._now_ms()
             pending.batches.append(part)
             pending.row_count += part.row_count
-            if pending.row_count >= COALESCE_ROWS or self._buffer_timeout_ms == 0:
+            pending.byte_size += part.byte_size
+            is_full = pending.row_count >= COALESCE_ROWS or pending.byte_size >= COALESCE_BYTES
+            if is_full or self._buffer_timeout_ms == 0:
                 self._flush(index)
 
     def broadcast(self, element: Control) -> None:

@@ -63,7 +63,7 @@ class Changes:
             known = self.scan.weights
             mask = self._mask(selection)
             if mask is not None:
-                known = known * mask[self.scan.order]
+                known = known * self.scan.sorted(mask)
             self._weights[selection] = known
         return known
 
@@ -72,7 +72,7 @@ class Changes:
         known = self._integers.get(column)
         if known is None:
             values = _filled(self.rows.column(column)).to_numpy(zero_copy_only=False)
-            known = values[self.scan.order].astype(np.int64, copy=False)
+            known = self.scan.sorted(values).astype(np.int64, copy=False)
             self._integers[column] = known
         return known
 
@@ -81,7 +81,7 @@ class Changes:
         known = self._doubles.get(column)
         if known is None:
             values = _filled(self.rows.column(column).cast(pa.float64(), safe=False)).to_numpy(zero_copy_only=False)
-            known = values[self.scan.order]
+            known = self.scan.sorted(values)
             self._doubles[column] = known
         return known
 
@@ -211,7 +211,7 @@ class Extreme:
     def step(self, changes: Changes, table: KeyedTable, first_column: int) -> None:
         column, scan = table.numbers(first_column), changes.scan
         assert self._selection.argument is not None
-        values = ordered_integers(changes.rows.column(self._selection.argument))[scan.order]
+        values = scan.sorted(ordered_integers(changes.rows.column(self._selection.argument)))
         if not self._is_max:
             values = ~values
         weights = changes.weights(self._selection)
@@ -278,7 +278,10 @@ def valid_partials(column: int) -> Callable[[Changes], Ints]:
     """Counts the partials that hold a value."""
 
     def count(changes: Changes) -> Ints:
-        valid = changes.rows.column(column).is_valid().to_numpy(zero_copy_only=False)[changes.scan.order]
+        values = changes.rows.column(column)
+        if values.null_count == 0:
+            return changes.applied(np.ones(len(values), dtype=np.int64))  # type: ignore[no-any-return]
+        valid = changes.scan.sorted(values.is_valid().to_numpy(zero_copy_only=False))
         return changes.applied(valid.astype(np.int64))  # type: ignore[no-any-return]
 
     return count

@@ -16,7 +16,7 @@ from runtime.key_groups import KeyGroups, hash_columns, key_group
 from runtime.operators.accumulators_running import Changes
 from runtime.operators.final_rows import FinalRows
 from runtime.operators.group_aggregate_functions import Functions
-from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER, changelog, steps_of
+from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER, changelog, latest, steps_of
 from runtime.operators.group_aggregate_scan import Ints, Scan
 from runtime.operators.grouping import canonical_floats
 from runtime.operators.protocol import FinishSnapshot, OperatorContext
@@ -187,13 +187,17 @@ class GroupAggregateOperator:
         if self._inserts_only:
             yield from self._first_rows(shown_keys, scan)
             return
+        repeats_unchanged = self._node.state_ttl_ms > 0
+        if not (self._every or self._node.emits_update_before) and scan.final_counts.all():
+            yield from latest(self._schema, shown_keys, states, scan, repeats_unchanged=repeats_unchanged)
+            return
         yield from changelog(
             self._schema,
             shown_keys,
             states,
             steps_of(scan),
             with_update_before=self._node.emits_update_before,
-            repeats_unchanged=self._node.state_ttl_ms > 0,
+            repeats_unchanged=repeats_unchanged,
         )
 
     def _keys(self, rows: pa.RecordBatch) -> list[Array]:

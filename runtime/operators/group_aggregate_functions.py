@@ -237,20 +237,23 @@ class Functions:
         """A call over partials, whose accumulators begin at `column` (see `accumulator_types`)."""
         function, kind = call.function, call.argument_type
         if function in _COUNTS:
+            if call.argument is None and call.filter is None and not self._retracting:
+                rows = self._once("rows", RowCount)
+                return lambda: pa.array(rows.states)
             count = self._once(column, lambda: IntegerSum(partial_integers(column)))
             return lambda: pa.array(count.states)
         assert kind is not None
         if function in _EXTREMES:
-            return self._extreme(call, Selection(column), self._partial_counter(column, None))
+            return self._extreme(call, Selection(column), self._partial_counter(call, column, None))
         if function in VARIANCES:
-            counter = self._partial_counter(column, column + 2)
+            counter = self._partial_counter(call, column, column + 2)
             rests = (column + 3, column + 4) if self._retracting else (None, None)
             specials = self._partial_specials(column + 5) if self._retracting else None
             sums = self._partial_doubles(column, rests[0], specials)
             squares = self._partial_doubles(column + 1, rests[1], specials, squared=True)
             return lambda: variance(call, sums(), squares(), counter.states)
         has_count = self._retracting or function is AggregateFunction.AVG
-        counter = self._partial_counter(column, column + 1 if has_count else None)
+        counter = self._partial_counter(call, column, column + 1 if has_count else None)
         if kind.root in _APPROXIMATE:
             if not self._retracting:
                 return _double_result(call, self._partial_doubles(column, None, None), counter)
@@ -263,10 +266,11 @@ class Functions:
         total = self._once(column, lambda: IntegerSum(partial_integers(column)))
         return _integer_result(call, total, counter)
 
-    def _partial_counter(self, column: int, counts: int | None) -> Counter:
-        """Counts values, or, where partials do not say how many there were, the partials that hold any."""
+    def _partial_counter(self, call: AggregateCall, column: int, counts: int | None) -> Counter:
+        """Counts values, or, where partials do not say how many there were, the partials that hold any: as many for
+        all calls over the same values."""
         if counts is None:
-            return self._once(("valid", column), lambda: IntegerSum(valid_partials(column)))
+            return self._once(("valid", call.argument, call.filter), lambda: IntegerSum(valid_partials(column)))
         return self._once(counts, lambda: IntegerSum(partial_integers(counts)))
 
     def _partial_specials(self, first: int) -> list[IntegerSum]:

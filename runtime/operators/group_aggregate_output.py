@@ -37,15 +37,10 @@ class Steps(msgspec.Struct, frozen=True):
 def steps_of(scan: Scan) -> Steps:
     """A step per row in order of arrival, or (net) one per group in the order in which groups first occur."""
     if not scan.every:
+        groups = np.arange(scan.group_count)
         first_rows = scan.order[scan.group_starts]
-        order = np.argsort(first_rows)
-        return Steps(
-            first_rows[order],
-            order,
-            scan.group_count + order,
-            scan.initial_counts[order] > 0,
-            scan.final_counts[order] > 0,
-        )
+        was, is_now = scan.initial_counts > 0, scan.final_counts > 0
+        return Steps(first_rows, groups, scan.group_count + groups, was, is_now)
     places = np.empty_like(scan.order)
     places[scan.order] = np.arange(scan.row_count)
     old = np.arange(scan.group_count - 1, scan.group_count - 1 + scan.row_count)
@@ -107,6 +102,24 @@ def changelog(
     out_kinds, out_places, out_rows = kinds[selected], pa.array(places[selected]), pa.array(steps.rows[selected >> 1])
     columns = [key.take(out_rows) for key in keys] + [state.take(out_places) for state in states]
     yield from pieces(pa.RecordBatch.from_arrays(columns, schema=schema), out_kinds)
+
+
+def latest(
+    schema: pa.Schema, keys: Sequence[Array], states: Sequence[Array], scan: Scan, *, repeats_unchanged: bool
+) -> Iterator[Batch]:
+    """Net emission without -U over groups that all exist after the batch, so that a group's change is its new row: as
+    `changelog` has it, column by column and without steps."""
+    count = scan.group_count
+    was = scan.initial_counts > 0
+    kinds = np.where(was, np.int8(UPDATE_AFTER), np.int8(INSERT))
+    columns = list(keys) if scan.is_sorted else [key.take(pa.array(scan.order[scan.group_starts])) for key in keys]
+    rows = pa.RecordBatch.from_arrays([*columns, *(state.slice(count) for state in states)], schema=schema)
+    if not repeats_unchanged and was.any():
+        groups = np.arange(count)
+        shown = changed(Steps(groups, groups, count + groups, was, was), states) | ~was
+        if not shown.all():
+            rows, kinds = rows.filter(pa.array(shown)), kinds[shown]
+    yield from pieces(rows, kinds)
 
 
 def pieces(rows: pa.RecordBatch, kinds: npt.NDArray[np.int8]) -> Iterator[Batch]:

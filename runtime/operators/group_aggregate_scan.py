@@ -1,6 +1,7 @@
 """One batch of changes, ordered by group, and the segmented kernels over it.
 
-A batch is sorted by group once (stably, so a group's rows stay in order of arrival). A *segment* is a stretch of rows
+A batch is sorted by group once (stably, so a group's rows stay in order of arrival; groups stand in the order in which
+they first occur). A *segment* is a stretch of rows
 of one group during which the group exists; it ends where the group's row count falls to zero. Running values are
 computed over whole columns, segment by segment, without a loop over rows.
 
@@ -19,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_SHORT_MAX = 32_767
+_ODD = 0x9E3779B97F4A7C15
 _ROUNDS_MAX = 64
 """Segments up to this length are summed side by side, row by row of each; longer ones one after the other."""
 
@@ -30,14 +33,21 @@ class Scan:
     def __init__(self, slots: Ints, deltas: Ints | None, counts: Ints, *, every: bool) -> None:
         self.every = every
         self.row_count = len(slots)
-        self.order = np.argsort(slots, kind="stable")
-        ordered = slots[self.order]
-        is_start = np.empty(len(slots), dtype=np.bool_)
-        is_start[0] = True
-        np.not_equal(ordered[1:], ordered[:-1], out=is_start[1:])
-        self.group_starts: Ints = np.flatnonzero(is_start)
+        firsts = first_rows(slots)
+        self.is_sorted = firsts is None
+        """No two rows are of one group, so the order is that of arrival."""
+        self.order: Ints
+        self.group_starts: Ints
+        if firsts is None:
+            self.order = self.group_starts = np.arange(len(slots))
+            self.group_slots = slots
+        else:
+            # Short integers are sorted by radix.
+            short = firsts.astype(np.int16) if len(slots) <= _SHORT_MAX else firsts
+            self.order = np.argsort(short, kind="stable")
+            self.group_starts = np.flatnonzero(firsts[self.order] == self.order)
+            self.group_slots = slots[self.order[self.group_starts]]
         self.group_count = len(self.group_starts)
-        self.group_slots: Ints = ordered[self.group_starts]
         self.group_ends: Ints = np.append(self.group_starts[1:], self.row_count)
         self.group_lengths: Ints = self.group_ends - self.group_starts
         self.initial_counts: Ints = counts[self.group_slots]
@@ -53,13 +63,19 @@ class Scan:
             self.weights: Ints = np.ones(self.row_count, dtype=np.int64)
             self.running_counts = self.running(self.weights, self.initial_counts)
         else:
-            self._count(deltas[self.order])
+            self._count(self.sorted(deltas))
         self.final_counts: Ints = self.running_counts[self.group_ends - 1]
         self.lengths: Ints = np.append(self.starts[1:], self.row_count) - self.starts
         self.has_restarts = len(self.starts) > self.group_count
 
+    def sorted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values in order of arrival ordered by group; they may be the same array."""
+        return values if self.is_sorted else values[self.order]
+
     def running(self, values: Ints, initial: Ints) -> Ints:
         """Running sums per group."""
+        if self.is_sorted:
+            return initial + values
         totals = np.cumsum(values)
         offsets = initial - totals[self.group_starts] + values[self.group_starts]
         totals += np.repeat(offsets, self.group_lengths)
@@ -115,6 +131,8 @@ class Scan:
 
     def sum(self, values: Ints, initial: Ints) -> Ints:
         """States of a sum; integers wrap."""
+        if self.is_sorted:
+            return np.concatenate((initial, initial + values))
         totals = np.cumsum(values)
         offsets = self.initial_of_segments(initial) - totals[self.starts] + values[self.starts]
         if self.every:
@@ -136,6 +154,8 @@ class Scan:
 
     def highest(self, values: Ints, initial: Ints) -> Ints:
         """States of a maximum over groups that take nothing back."""
+        if self.is_sorted:
+            return np.concatenate((initial, np.maximum(values, initial)))
         if not self.every:
             final = np.maximum(np.maximum.reduceat(values, self.starts), initial)
             return np.concatenate((initial, final))
@@ -143,6 +163,35 @@ class Scan:
         running[self.starts] = np.maximum(running[self.starts], initial)
         running_maximum(running, self.starts, self.lengths)
         return np.concatenate((initial, running))
+
+
+def first_rows(slots: Ints) -> Ints | None:
+    """Per row the first row with the same slot; None where no slot repeats. A small table that fits a core's cache is
+    asked round by round: in each every row whose place in it belongs to its own slot is done."""
+    count = len(slots)
+    bits = max(6, (4 * count).bit_length())
+    table = np.empty(1 << bits, dtype=np.int32)
+    rows = np.arange(count)
+    firsts = rows.copy()
+    factor = 1
+    pending, wanted, is_distinct = rows, slots, True
+    while len(pending):
+        factor = factor * _ODD % 2**64
+        places = ((wanted.view(np.uint64) * np.uint64(factor)) >> np.uint64(64 - bits)).view(np.int64)
+        # Backwards: of the rows that want one place the first is written last and stays.
+        table[places[::-1]] = pending[::-1]
+        owners = table[places]
+        others = (owners != pending).nonzero()[0]
+        if not len(others):
+            break
+        same = slots[owners[others]] == wanted[others]
+        if same.any():
+            is_distinct = False
+            twins = others[same]
+            firsts[pending[twins]] = owners[twins]
+        others = others[~same]
+        pending, wanted = pending[others], wanted[others]
+    return None if is_distinct else firsts
 
 
 def running_maximum(values: Ints, starts: Ints, lengths: Ints) -> None:

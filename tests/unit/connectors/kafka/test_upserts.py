@@ -136,3 +136,13 @@ def test_a_buffer_is_due_by_rows_or_by_age(monkeypatch: pytest.MonkeyPatch) -> N
     assert due is not None
     assert due[0].column(0).to_pylist() == [5, 6]
     assert buffer.drain() is None
+
+
+@pytest.mark.parametrize("hashes", [[1, 2, 3, 4], [1, 2, 1, 3], [7, 7, 7, 7]])
+def test_equal_hashes_alone_make_no_key_equal(hashes: list[int]) -> None:
+    found = np.array(hashes, np.uint32)
+    assert last_per_key(pa.array([b"a", b"b", b"c", b"d"]), found) is None
+    if hashes[0] == hashes[2]:
+        last = last_per_key(pa.array([b"a", b"b", b"a", b"c"]), found)
+        assert last is not None
+        assert last.tolist() == [1, 2, 3]
