@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +70,10 @@ class FilesystemSink:
         return FileWriter(options, context, lambda path: LineFile(path, encoder), whole=False)
 
 
+_FINAL_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EROFS, errno.ENAMETOOLONG})
+"""What does not go away by waiting."""
+
+
 def _make_directory(options: FileOptions) -> None:
     path = Path(options.path)
     try:
@@ -77,7 +83,13 @@ def _make_directory(options: FileOptions) -> None:
             f"'{path}' is a file: a table of files is written into a directory", domain=ErrorDomain.USER, retry=False
         ) from problem
     except OSError as problem:
+        if problem.errno in _FINAL_ERRORS:
+            raise ConnectorError(
+                f"the directory '{path}' cannot be made: {problem.strerror}", domain=ErrorDomain.USER, retry=False
+            ) from problem
         raise failed(path, problem) from problem
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConnectorError(f"nothing can be written into '{path}'", domain=ErrorDomain.USER, retry=False)
 
 
 class FileWriter:

@@ -94,7 +94,14 @@ class DebeziumDecoder:
         return (Field("payload", DataType(TypeRoot.ROW, fields=envelope)), *schema)
 
     def decode(self, messages: Messages) -> Decoded:
-        """Rows and their kinds, in order. Raises RecordError for an event that is no change or lacks an image."""
+        """Rows and their kinds, in order. Messages of no bytes are tombstones, as null ones are: passed over. Raises
+        RecordError for an event that is no change or lacks an image."""
+        is_empty = np.diff(messages.offsets) == 1
+        if is_empty.any():
+            events = np.flatnonzero(~is_empty)
+            decoded = self.decode(_selected(messages, events))
+            assert decoded.kept is not None, "an event knows its message"
+            return msgspec.structs.replace(decoded, kept=events[decoded.kept])
         found = self._json.decode(messages)
         members = self._members(found.batch)
         count = found.batch.num_rows
@@ -183,6 +190,14 @@ class DebeziumDecoder:
 def _valid(images: Array) -> npt.NDArray[np.bool_]:
     valid: npt.NDArray[np.bool_] = images.is_valid().to_numpy(zero_copy_only=False)
     return valid
+
+
+def _selected(messages: Messages, indexes: Int64Array) -> Messages:
+    """Some of the messages, in a buffer of their own."""
+    values = [messages.value(int(index)) for index in indexes]
+    ends = np.cumsum([0, *(len(value) + 1 for value in values)], dtype=np.int64)
+    data = b"".join(value + b"\n" for value in values)
+    return Messages(memoryview(data), ends, lambda index: messages.describe(int(indexes[index])))
 
 
 def _wrong(

@@ -314,3 +314,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConnectorError, match="is a file"):
         connector("filesystem").sink(definition(tmp_path / "file")).prepare("job-0")
+    # Waiting does not help: the job fails at once instead of starting again and again.
+    with pytest.raises(ConnectorError, match="cannot be made: Not a directory") as caught:
+        connector("filesystem").sink(definition(tmp_path / "file" / "below")).prepare("job-0")
+    assert not caught.value.retry

@@ -56,6 +56,14 @@ def test_each_op_has_its_kinds_in_the_order_of_the_events() -> None:
     assert decoded.skipped == 0
 
 
+def test_messages_without_bytes_are_passed_over() -> None:
+    decoded = decode("", event(None, image(1, "a"), "c"), "", "", event(image(1, "a"), image(1, "b"), "u"), "")
+    assert changes(decoded) == ["+I 1 a", "-U 1 a", "+U 1 b"]
+    assert decoded.kept is not None
+    assert decoded.kept.tolist() == [1, 4, 4]
+    assert changes(decode("", "")) == []
+
+
 def test_the_payload_of_a_message_with_a_schema() -> None:
     changed = {"before": None, "after": image(3, "c"), "op": "c"}
     with_schema = [json.dumps({"schema": schema, "payload": changed}) for schema in ({"type": "struct"}, {}, None)]
