@@ -63,11 +63,13 @@ class PartitionerKind(StrEnum):
 
 
 class FormatOptions(msgspec.Struct, frozen=True):
-    """A format, its options without prefix, and the physical columns it encodes (table column indexes)."""
+    """A format, its options without prefix, and the physical columns it encodes (table column indexes).
+    `option_prefix` is what the table's options of it begin with, e.g. `key.json.`."""
 
     name: str
     options: dict[str, str]
     columns: tuple[int, ...]
+    option_prefix: str
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
@@ -490,9 +492,9 @@ class OptionReader:
             if option == "key.format":
                 if form.changelog(given) is not ChangelogMode.INSERT_ONLY:
                     raise OptionError(f"a key is no change: '{form.name}' cannot be its format", option=option)
-                key = FormatOptions(form.name, given, key_columns)
+                key = FormatOptions(form.name, given, key_columns, lead)
             else:
-                value = FormatOptions(form.name, given, value_columns)
+                value = FormatOptions(form.name, given, value_columns, lead)
         assert value is not None
         return value, key, prefix
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from connectors import registry
 from connectors.api import (
+    Decoded,
     Decoder,
     Int64Array,
     Messages,
@@ -222,11 +223,26 @@ def _decoder(
     if isinstance(chosen, PositionalFormat):
         wanted = tuple(form.columns.index(i) for i in indexes)
         every = tuple(columns[i] for i in form.columns)
-        return chosen.selecting_decoder(every, wanted, form.options, context.local_time_zone)
+        return _NamedDecoder(chosen.selecting_decoder(every, wanted, form.options, context.local_time_zone), form)
     fields = tuple(
         Field(columns[i].name.removeprefix(prefix), columns[i].type, columns[i].description) for i in indexes
     )
-    return chosen.decoder(fields, form.options, context.local_time_zone, metadata)
+    return _NamedDecoder(chosen.decoder(fields, form.options, context.local_time_zone, metadata), form)
+
+
+class _NamedDecoder:
+    """A decoder whose hints name the format's options as this table has them (`key.json.…`)."""
+
+    def __init__(self, decoder: Decoder, form: FormatOptions) -> None:
+        self._decoder = decoder
+        self._form = form
+
+    def decode(self, messages: Messages) -> Decoded:
+        try:
+            return self._decoder.decode(messages)
+        except RecordError as error:
+            hint = error.hint.replace(f"'{self._form.name}.", f"'{self._form.option_prefix}")
+            raise RecordError(error.message, hint=hint) from error
 
 
 def _lines(records: Records, texts: Texts, chosen: Int64Array, suffix: str) -> Messages:

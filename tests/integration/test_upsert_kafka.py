@@ -172,6 +172,14 @@ def test_unreadable_values_are_skipped_and_counted_when_asked(kafka: str) -> Non
     assert states[0].counters == {"numRecordsSkipped": 3}
 
 
+def test_an_unreadable_key_names_the_option_that_this_table_has(kafka: str) -> None:
+    table = Table(kafka, UPSERT)
+    produce(kafka, table.topic, [Record(0, b"garbage", b'{"v": 1}')])
+    with pytest.raises(RecordError, match="offset 0") as caught:
+        table.read()
+    assert "'key.json.ignore-parse-errors'" in caught.value.hint
+
+
 def test_a_record_without_a_key_is_an_error(kafka: str) -> None:
     table = Table(kafka, UPSERT)
     table.send(({"k": "a"}, {"v": 1}), (None, {"v": 2}))
