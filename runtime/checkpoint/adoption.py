@@ -115,11 +115,15 @@ def _refuse_location(shown: str, operator: Operator, record: OperatorRecord | No
 def _refuse_state(shown: str, operator: Operator, record: OperatorRecord | None) -> None:
     then = record.layout if record is not None else ""
     now = operator_record(operator).layout
-    change = f": it was [{then}] and is [{now}]" if then and now and then != now else ""
+    change = ""
+    if then and now:
+        change = f": it was [{then}] and is [{now}]"
+        if then == now:
+            change = f": [{now}] as before, but of other columns or filters, or in another order"
     raise RestoreRefusedError(
         f"the state of {shown} has another shape than in the savepoint{change}",
-        hint="State is never read as something else. Keep the operator's keys, aggregates and window as they were, or "
-        "start the statement without the savepoint.",
+        hint="State is never read as something else. Keep the operator's keys, aggregates and window as they were, "
+        "and the settings of mini-batch and aggregation phases, or start the statement without the savepoint.",
     )
 
 

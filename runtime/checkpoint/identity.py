@@ -37,10 +37,9 @@ def location_options(options: Mapping[str, str]) -> dict[str, str]:
 def _layout(operator: ir.Operator) -> str:
     match operator:
         case ir.GlobalWindowAggregate(key_types=key_types, aggregates=aggregates, window=window):
-            changes = [] if operator.input_changelog is ir.ChangelogMode.INSERT_ONLY else ["over changes"]
-            return ", ".join([*_aggregation(key_types, aggregates), _window(window), *changes])
+            return ", ".join([*_aggregation(key_types, aggregates), _window(window), *_way(operator)])
         case ir.GroupAggregate(key_types=key_types, aggregates=aggregates):
-            return ", ".join(_aggregation(key_types, aggregates))
+            return ", ".join([*_aggregation(key_types, aggregates), *_way(operator)])
         case ir.ChangelogNormalize(keys=keys, output=output) | ir.SinkMaterializer(keys=keys, output=output):
             key_names = ", ".join(output.columns[key].name for key in keys)
             columns = ", ".join(f"{column.name} {column.type.sql()}" for column in output.columns)
@@ -54,7 +53,15 @@ def _aggregation(key_types: tuple[DataType, ...], aggregates: tuple[ir.Aggregate
     return [keys, *(_call(call) for call in aggregates)]
 
 
+def _way(operator: ir.GlobalWindowAggregate | ir.GroupAggregate) -> list[str]:
+    """What else the columns of the state depend on."""
+    changes = [] if operator.input_changelog is ir.ChangelogMode.INSERT_ONLY else ["over changes"]
+    return [*changes, *(["in two phases"] if operator.from_partials else [])]
+
+
 def _call(call: ir.AggregateCall) -> str:
+    if call.function is ir.AggregateFunction.COUNT_STAR:
+        return call.function.value + (" FILTER" if call.filter is not None else "")
     argument = "*" if call.argument_type is None else call.argument_type.sql()
     distinct = "DISTINCT " if call.distinct else ""
     filtered = " FILTER" if call.filter is not None else ""

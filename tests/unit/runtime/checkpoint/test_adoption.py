@@ -124,6 +124,10 @@ def test_another_shape_of_state_is_refused_by_what_has_changed() -> None:
         "[keys (BIGINT), SUM(BIGINT)] and is [keys (BIGINT), MAX(BIGINT)]"
     )
     assert "Keep the operator's keys" in error.hint
+    error = refusal(job(prints(aggregate_state="other")), savepoint())
+    assert str(error).endswith(
+        "[keys (BIGINT), SUM(BIGINT)] as before, but of other columns or filters, or in another order"
+    )
 
 
 def test_another_place_is_refused_by_the_option() -> None:
