@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from planner.api import function_names
 from planner.catalog import Catalog, CatalogEntry, ObjectPath
+from server.lazy_planner import planner_api
 
 _START = (
     "BEGIN STATEMENT SET",
@@ -79,7 +79,7 @@ def candidates(statement: str, position: int, catalog: Catalog) -> list[str]:
         columns = _columns(statement, catalog)
         found = _starting(word, columns)
         if word:
-            found += _starting(word, [f.upper() for f in function_names()]) + _starting(word, _CLAUSES)
+            found += _starting(word, [f.upper() for f in planner_api.function_names()]) + _starting(word, _CLAUSES)
         return list(dict.fromkeys(found))
     return []
 

@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from planner import api as planner_api
 from planner.errors import SqlError
 from planner.sql import statements as s
 from runtime.api import (
@@ -31,6 +30,7 @@ from runtime.api import (
 from server import completion
 from server.catalog.store import CatalogStore
 from server.errors import OperationStateError, ResultUnavailableError, UnsupportedRequestError
+from server.lazy_planner import planner_api
 from server.operations import Operation, OperationStatus, Page
 from server.secrets import masked
 from server.sessions import OperationRecord, Session, SessionManager

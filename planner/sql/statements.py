@@ -6,10 +6,14 @@ Queries and expressions stay unbound syntax trees that only the planner looks in
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
-from sqlglot import exp
 
 from planner.errors import Span
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 
 class Name(msgspec.Struct, frozen=True):

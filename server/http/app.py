@@ -18,6 +18,7 @@ from server.http.gateway import NEWEST, VERSIONS, gateway_router
 from server.http.jobs import jobs_router
 from server.http.metrics import CONTENT_TYPE, metrics_text
 from server.http.requests import error_response, json_response
+from server.lazy_planner import load_planner
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ def _add_health(app: FastAPI, gateway: Gateway, slots_expected: int) -> None:
         """Statements can run: 200, else 503."""
         overview = await gateway.jobs.overview()
         ready = overview.slots_total >= slots_expected
+        if ready:
+            load_planner()  # Not before: until then it would take the CPU that the start needs.
         body: dict[str, object] = {
             "status": "ready" if ready else "waiting for slots",
             "slotsTotal": overview.slots_total,

@@ -15,11 +15,14 @@ from runtime.api import JobClient, MetadataStore
 from server.config import Config
 from server.gateway import Gateway, GatewaySettings
 from server.http.app import create_app
+from server.lazy_planner import load_planner
 
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 2
 """How long open requests may take to end; long-polls are shorter."""
+_LOAD_AFTER_S = 5.0
+"""When the planner is loaded if no statement needed it and nobody asked whether the cluster is ready."""
 
 
 class _Server(uvicorn.Server):
@@ -57,6 +60,7 @@ async def serve(
     )
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     ending = asyncio.ensure_future(until)
+    loading = asyncio.get_running_loop().call_later(_LOAD_AFTER_S, load_planner)
     logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         logger.warning("whoever reaches this port can run SQL: put a proxy that authenticates in front of it")
@@ -64,6 +68,7 @@ async def serve(
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         ending.cancel()
+        loading.cancel()
         await gateway.stop()
         server.should_exit = True
         await serving

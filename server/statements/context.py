@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from planner import api as planner_api
 from planner.catalog import CatalogEntry, ObjectPath, ViewEntry
 from planner.errors import Span, SqlError, SqlState, did_you_mean
 from planner.ir.job_graph import JobGraph
 from planner.sql.statements import Name, StatementSource
 from runtime.api import JobClient, JobId, SubmissionRefusedError
 from server.catalog.session_catalog import SessionCatalog
+from server.lazy_planner import planner_api
 from server.sessions import Session
 
 P = ParamSpec("P")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from planner import api as planner_api
 from planner.errors import SqlError, SqlState
 from planner.sql.statements import CreateTable
 from server.catalog.validate import check_options
+from server.lazy_planner import planner_api
 from server.statements.context import StatementContext, in_thread, kind_of
 from server.statements.result import StatementResult, ok
 

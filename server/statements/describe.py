@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner import api as planner_api
 from planner.catalog import CatalogEntry
 from planner.ir import types as t
 from planner.sql.statements import Describe
+from server.lazy_planner import planner_api
 from server.statements.context import StatementContext
 from server.statements.result import StatementResult, rows
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from planner import api as planner_api
 from planner.errors import SqlError, SqlState
 from planner.sql import statements as s
+from server.lazy_planner import planner_api
 from server.statements.context import StatementContext, in_thread
 from server.statements.create_table import create_table
 from server.statements.create_view import create_view

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner import api as planner_api
 from planner.sql.statements import Explain
+from server.lazy_planner import planner_api
 from server.secrets import masked_sql
 from server.settings import for_job
 from server.statements.context import StatementContext, in_thread

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from planner import api as planner_api
 from planner.sql.statements import Insert, StatementSet
+from server.lazy_planner import planner_api
 from server.settings import for_job
 from server.statements.context import StatementContext, in_thread
 from server.statements.result import StatementResult, job_started

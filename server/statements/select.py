@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from planner import api as planner_api
 from planner.sql.statements import Select
+from server.lazy_planner import planner_api
 from server.secrets import masked_sql
 from server.settings import for_job
 from server.statements.context import StatementContext, in_thread

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from planner import api as planner_api
 from planner.catalog import ObjectPath, TableEntry, ViewEntry
 from planner.errors import SqlError, SqlState
 from planner.ir import types as t
@@ -24,6 +23,7 @@ from planner.sql.statements import (
     ShowViews,
 )
 from runtime.api import JobStatus
+from server.lazy_planner import planner_api
 from server.secrets import masked, masked_sql
 from server.statements.context import StatementContext, kind_of, unknown
 from server.statements.describe import described

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner import api as planner_api
 from planner.errors import SqlError, SqlState
 from planner.sql.statements import BeginStatementSet, EndStatementSet, Insert, Statement
+from server.lazy_planner import planner_api
 from server.settings import for_job
 from server.statements.context import StatementContext, in_thread
 from server.statements.insert_into import insert_into

@@ -144,3 +144,9 @@ def test_package_files_hold_a_docstring_and_nothing_else() -> None:
         if ast.get_docstring(module.tree) is None or len(module.tree.body) != 1:
             wrong.append(module.name)
     assert wrong == []
+
+
+def test_http_answers_before_the_planner_is_loaded() -> None:
+    code = "import server.http.serve, sys; print('planner.api' in sys.modules, 'sqlglot' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]
