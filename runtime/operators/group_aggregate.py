@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +32,11 @@ RETRACTIONS_WITHOUT_STATE = "numRetractionsWithoutState"
 COUNTS_CLAMPED = "numCountsClamped"
 """Retractions of values that a group does not hold, and counts that would have fallen below zero."""
 _ZERO_OVER_NOTHING = (AggregateFunction.COUNT, AggregateFunction.COUNT_STAR, AggregateFunction.SUM0)
+_LIST_BYTES = 16_000_000
+"""About so much text is made in one step where each output row carries a list: 6,000 rows of 1 kB, listed in one group,
+are 18 GB of lists."""
 _LIST_ROWS_MAX = 512
-"""Rows per step where each output row carries a list: the lists of one step are in memory together."""
+_LIST_ROWS_FIRST = 8
 
 
 class GroupAggregateOperator:
@@ -62,6 +66,7 @@ class GroupAggregateOperator:
         self._held: list[Batch] = []
         self._held_rows = 0
         self._due_ms: int | None = None
+        self._list_rows = _LIST_ROWS_FIRST
 
     @property
     def uid(self) -> str:
@@ -155,12 +160,25 @@ class GroupAggregateOperator:
             self._final.take(change)
 
     def _changes(self, batch: Batch) -> Iterator[Batch]:
-        if self._every and self._functions.has_lists and batch.row_count > _LIST_ROWS_MAX:
-            for first in range(0, batch.row_count, _LIST_ROWS_MAX):
-                kinds = None if batch.row_kinds is None else batch.row_kinds.slice(first, _LIST_ROWS_MAX)
-                yield from self._step(Batch(batch.data.slice(first, _LIST_ROWS_MAX), kinds))
-            return
-        yield from self._step(batch)
+        if self._every and self._functions.has_lists:
+            yield from self._in_list_steps(batch)
+        else:
+            yield from self._step(batch)
+
+    def _in_list_steps(self, batch: Batch) -> Iterator[Batch]:
+        """The rows in steps, each with as many as the lists of the step before it and their own width allow."""
+        row_bytes = max(1, batch.data.nbytes // batch.row_count)
+        first = 0
+        while first < batch.row_count:
+            row_count = min(self._list_rows, math.isqrt(_LIST_BYTES // row_bytes) or 1, batch.row_count - first)
+            kinds = None if batch.row_kinds is None else batch.row_kinds.slice(first, row_count)
+            output_bytes = 0
+            for change in self._step(Batch(batch.data.slice(first, row_count), kinds)):
+                output_bytes += change.data.nbytes
+                yield change
+            affordable = _LIST_BYTES * row_count // max(1, output_bytes)
+            self._list_rows = max(1, min(affordable, 4 * row_count, _LIST_ROWS_MAX))
+            first += row_count
 
     def _step(self, batch: Batch) -> Iterator[Batch]:
         keys = self._keys(batch.data)

@@ -243,3 +243,18 @@ def test_lists_and_firsts_take_back_the_oldest_equal_value(tmp_path: Path) -> No
     bench.put(("+I", "a"), ("+I", "b"), ("+I", "a"), ("+I", "c"))
     assert bench.put(("-U", "a"))[-1] == ("+U", ("b,a,c", "b", "c"))
     assert bench.put(("+U", "z"), ("-U", "b"), ("+U", None))[-1] == ("+U", ("a,c,z", "a", "z"))
+
+
+def test_growing_lists_are_not_all_in_memory_together(tmp_path: Path) -> None:
+    """200 rows of 10 kB in one group are 400 MB of lists, if every change shows its own."""
+    calls = (call(F.LISTAGG, 0, t.STRING), COUNT)
+    mode = ChangelogMode.INSERT_ONLY
+    bench = Bench(tmp_path, (t.STRING,), (), calls, mode=mode, emits_update_before=True)
+    before, most, rows = pa.total_allocated_bytes(), 0, 0
+    for change in bench.operator.process(bench.batch(*(("+I", f"{i:10000}") for i in range(200)))):
+        most = max(most, pa.total_allocated_bytes() - before)
+        rows += change.row_count
+        last = change.data.column(0)[-1].as_py()
+    assert rows == 399
+    assert last == ",".join(f"{i:10000}" for i in range(200))
+    assert most < 120_000_000
