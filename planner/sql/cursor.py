@@ -18,6 +18,9 @@ from planner.sql.statements import Name, OptionItem
 NESTING_DEPTH_MAX = 128
 """Brackets and CASEs inside each other; real queries stay below 30, generated ones below 100."""
 
+_INTEGER_DIGITS_MAX = 18
+"""Counts, lengths and precisions fit 64 bits."""
+
 T = TypeVar("T")
 
 _CLAUSE_WORDS = frozenset(
@@ -196,8 +199,13 @@ class TokenCursor(Parser):
     def _integer(self, what: str) -> int:
         if self._curr.token_type is not TokenType.NUMBER or not self._curr.text.isdigit():
             raise self._unexpected(what)
+        text = self._curr.text.lstrip("0") or "0"
+        if len(text) > _INTEGER_DIGITS_MAX:
+            message = f"a number of {len(text)} digits, expected {what} of at most {_INTEGER_DIGITS_MAX}"
+            span = self._token_span(self._curr)
+            raise SqlError(SqlState.NUMERIC_OUT_OF_RANGE, message, span=span, text=self.script)
         self._advance()
-        return int(self._prev.text)
+        return int(text)
 
     def _option_list(self) -> tuple[OptionItem, ...]:
         """`('key' = 'value', …)`; a key may be given once."""

@@ -186,3 +186,11 @@ def test_sensible_nesting_and_long_lists_are_fine() -> None:
     parse_script(" UNION ALL ".join(["SELECT 1"] * 500))
     parse_script("SELECT " + "NOT " * 2000 + "TRUE")
     parse_script("SELECT " + "- " * 2000 + "1")
+
+
+@pytest.mark.parametrize("digits", [20, 10_000])
+def test_a_count_beyond_64_bits_is_refused(digits: int) -> None:
+    with pytest.raises(SqlError, match=f"a number of {digits} digits") as caught:
+        parse_script("SELECT a FROM t LIMIT " + "9" * digits)
+    assert caught.value.sqlstate == SqlState.NUMERIC_OUT_OF_RANGE
+    assert (caught.value.line, caught.value.column) == (1, 23)
