@@ -219,7 +219,12 @@ def _average(call: AggregateCall, values: list[Any]) -> Any:
         return _wrapped(quotient if total >= 0 else -quotient, call.type.root)
     if call.type.root is TypeRoot.DECIMAL:
         quantum = Decimal(1).scaleb(-(call.type.scale or 0))
-        average = (sum(values) / len(values)).quantize(quantum, ROUND_HALF_UP)
+        assert call.argument_type is not None
+        if abs(sum(values).scaleb(call.argument_type.scale or 0)) >= 10**38:
+            return None
+        # To 38 digits first, then to the scale, as Flink divides.
+        exact = Context(prec=38, rounding=ROUND_HALF_UP).divide(sum(values), Decimal(len(values)))
+        average = exact.quantize(quantum, ROUND_HALF_UP)
         return average if abs(average.scaleb(call.type.scale or 0)) < 10**38 else None
     return _float_sum(values) / len(values)
 
