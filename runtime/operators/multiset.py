@@ -21,6 +21,7 @@ from runtime.operators.accumulators_values import (
     take_or_null,
 )
 from runtime.operators.group_aggregate_scan import Bools, Ints, Scan, clamp, highest_over_intervals
+from runtime.operators.grouping import canonical_floats
 from runtime.state.protocol import KeyedStateBackend, KeyedTable
 
 Array = Any
@@ -239,6 +240,9 @@ class ExtremeOfMultiset:
         events = pairs.by_filter[self._filter]
         index: Any = pa.array(scan.order[pairs.positions[pairs.starts]])
         touched = changes.rows.column(self._multiset.argument).take(index)
+        if pa.types.is_floating(touched.type):
+            # -0.0 and 0.0 are one entry of the multiset: they must look alike here, too.
+            cached, touched = canonical_floats(cached), canonical_floats(touched)
         own_codes = rank_codes(Values(cached, touched).array)
         is_extreme = own_codes[scan.group_count :] == own_codes[pairs.groups]
         # The kept extreme is one of the values touched: these say whether it is still there.

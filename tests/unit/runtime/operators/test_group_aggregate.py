@@ -134,6 +134,16 @@ def test_nan_is_one_distinct_value(tmp_path: Path, emission: Emission, mode: Cha
     assert table(output, 0) == {(3, 7)}
 
 
+@EVERY_AND_NET
+@pytest.mark.parametrize("function", [F.MIN, F.MAX])
+def test_a_zero_of_either_sign_takes_the_extreme_away(tmp_path: Path, emission: Emission, function: F) -> None:
+    bench = Bench(tmp_path, (t.DOUBLE,), (), (call(function, 0, t.DOUBLE), COUNT), emission=emission)
+    output = bench.put(("+I", 0.0), ("+I", None))
+    output += bench.put(("+I", -0.0))
+    output += bench.put(("-D", 0.0), ("-D", -0.0))
+    assert table(output, 0) == {(None, 1)}
+
+
 @pytest.mark.parametrize("drain", [True, False])
 def test_the_row_over_nothing(tmp_path: Path, drain: bool) -> None:
     calls = (COUNT, call(F.SUM, 0, t.INT), call(F.SUM0, 0, t.INT))
