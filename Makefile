@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 # Most of what the integration tests do is waiting. Files stay whole, so that each has one cluster.
-TWO_WORKERS := -n 2 --dist loadfile
+# In the order of the folders: the long integration tests come before the many short unit tests.
+TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 
 .PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz clean
