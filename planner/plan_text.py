@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.analysis.type_rules import plain
+from planner.analysis.windows import duration_text
 from planner.ir.expressions import Call, Expression, InputRef, Literal
 from planner.ir.operators import AggregateCall, AggregateFunction
 from planner.ir.types import TypeRoot
@@ -131,17 +132,10 @@ def _window(window: Window | AttachedWindow, columns: tuple[Column, ...]) -> str
         place, window = f"end=[{columns[window.end_index].name}]", window.window
     else:
         place = f"time=[{'PROCTIME()' if window.time_index is None else columns[window.time_index].name}]"
-    text = f"{window.kind.value}({place}, size=[{_duration(window.size_ms)}]"
+    text = f"{window.kind.value}({place}, size=[{duration_text(window.size_ms)}]"
     if window.kind is not WindowKind.TUMBLE:
-        text += f", {'slide' if window.kind is WindowKind.HOP else 'step'}=[{_duration(window.step_ms)}]"
-    return text + (f", offset=[{_duration(window.offset_ms)}]" if window.offset_ms else "") + ")"
-
-
-def _duration(ms: int) -> str:
-    for unit, factor in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if ms % factor == 0:
-            return f"{ms // factor} {unit}"
-    return f"{ms} ms"
+        text += f", {'slide' if window.kind is WindowKind.HOP else 'step'}=[{duration_text(window.step_ms)}]"
+    return text + (f", offset=[{duration_text(window.offset_ms)}]" if window.offset_ms else "") + ")"
 
 
 # -- expressions --------------------------------------------------------------------------------------
@@ -186,7 +180,7 @@ def _literal_text(literal: Literal) -> str:
     if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
         return f"X'{value}'"
     if root is TypeRoot.INTERVAL_DAY_TIME:
-        return f"INTERVAL {_duration(int(value))}"
+        return f"INTERVAL {duration_text(int(value))}"
     if root is TypeRoot.INTERVAL_YEAR_MONTH:
         return f"INTERVAL {value} months"
     if root in (TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):

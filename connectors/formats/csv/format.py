@@ -9,13 +9,14 @@ from connectors.errors import OptionError
 from connectors.formats.csv.decode import CsvDecoder
 from connectors.formats.csv.encode import CsvEncoder
 from connectors.formats.csv.options import OPTION_NAMES, parse_options
-from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot
+from connectors.formats.rows import RowFormat
+from planner.ir.types import Field, TypeRoot
 
 _NOT_HELD = frozenset({TypeRoot.MAP, TypeRoot.MULTISET})
 _NESTED = frozenset({TypeRoot.ARRAY, TypeRoot.ROW}) | _NOT_HELD
 
 
-class CsvFormat:
+class CsvFormat(RowFormat):
     """Records of fields by position."""
 
     name = "csv"
@@ -23,12 +24,6 @@ class CsvFormat:
 
     def validate(self, options: Mapping[str, str]) -> None:
         parse_options(options)
-
-    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
-        return ChangelogMode.INSERT_ONLY
-
-    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
-        return {}
 
     def decoder(
         self,

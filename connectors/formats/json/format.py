@@ -9,10 +9,11 @@ from connectors.errors import OptionError
 from connectors.formats.json.decode import JsonDecoder
 from connectors.formats.json.encode import JsonEncoder
 from connectors.formats.json.options import OPTION_NAMES, parse_options
-from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot
+from connectors.formats.rows import RowFormat
+from planner.ir.types import DataType, Field, TypeRoot
 
 
-class JsonFormat:
+class JsonFormat(RowFormat):
     """JSON objects, one per message."""
 
     name = "json"
@@ -20,12 +21,6 @@ class JsonFormat:
 
     def validate(self, options: Mapping[str, str]) -> None:
         parse_options(options)
-
-    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
-        return ChangelogMode.INSERT_ONLY
-
-    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
-        return {}
 
     def decoder(
         self,

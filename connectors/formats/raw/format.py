@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from connectors.api import Decoded, Messages, MetadataField
 from connectors.errors import OptionError, RecordError
-from planner.ir.types import ChangelogMode, DataType, Field, TypeRoot, to_arrow
+from connectors.formats.rows import RowFormat
+from planner.ir.types import DataType, Field, TypeRoot, to_arrow
 
 if TYPE_CHECKING:
     Array = pa.Array[Any]
@@ -31,7 +32,7 @@ _NUMPY_CODES = {
 _ENDIANNESS = {"big-endian": ">", "little-endian": "<"}
 
 
-class RawFormat:
+class RawFormat(RowFormat):
     """Found by `'format' = 'raw'`."""
 
     name = "raw"
@@ -42,12 +43,6 @@ class RawFormat:
         if options.get("charset", "UTF-8").upper().replace("-", "") != "UTF8":
             raise OptionError("'raw.charset' must be 'UTF-8'", option="raw.charset")
         _byte_order(options)
-
-    def changelog(self, options: Mapping[str, str]) -> ChangelogMode:
-        return ChangelogMode.INSERT_ONLY
-
-    def metadata_types(self, options: Mapping[str, str]) -> Mapping[str, DataType]:
-        return {}
 
     def decoder(
         self,
