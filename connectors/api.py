@@ -141,6 +141,47 @@ class SourceConnector(Protocol):
     def reader(self, context: ReaderContext) -> SourceReader: ...
 
 
+# ------------------------------------------------------------------------------------------------------ files
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file of the checkpoint storage. `checksum` is the hex SHA-256 of its bytes."""
+
+    path: str
+    byte_size: int
+    checksum: str
+
+
+class FileWriter(Protocol):
+    """A file on its way into the storage. Nobody sees it before it is sealed; used by one thread at a time."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Raises OSError."""
+
+    def seal(self) -> StoredFile:
+        """The file is whole and durable when it returns. Raises OSError, FileExistsError."""
+
+    def discard(self) -> None:
+        """Give it up; nothing of it stays."""
+
+
+class CheckpointFiles(Protocol):
+    """Where a job keeps the files of its checkpoints: a directory or a prefix of an object store. Paths are relative
+    to it, with '/' between their parts. Files are written once and never changed. Thread-safe; every call may block."""
+
+    def create(self, path: str) -> FileWriter:
+        """A name is never used twice. Raises OSError."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """To read anywhere in it. Raises FileNotFoundError, OSError."""
+
+    def delete(self, path: str) -> None:
+        """Nothing happens when it is not there. Raises OSError."""
+
+    def list(self, prefix: str) -> list[StoredFile]:
+        """Every sealed file below a folder, without checksums (empty text). Raises OSError."""
+
+
 # ------------------------------------------------------------------------------------------------------ sinks
 
 

@@ -9,12 +9,32 @@ from connectors.api import Committable, OwnerState, SplitState
 
 class SegmentHandle(msgspec.Struct, frozen=True):
     """One immutable state file: Arrow IPC sorted by key group with a footer. `path` is relative to the job's
-    checkpoint directory; `checksum` is the hex SHA-256 of the whole file; key groups are inclusive."""
+    checkpoint directory; `checksum` is the hex SHA-256 of the whole file; key groups are inclusive: those to be read,
+    which may be fewer than the file holds.
+
+    The files of one state form a chain, in order of `checkpoint_id` (the checkpoint they were written for; files of
+    one checkpoint hold different keys): a base, then changes, of which a later row replaces or removes an earlier one
+    of its key. Chains of different subtasks hold different key groups."""
 
     path: str
     state: str
     key_group_first: int
     key_group_last: int
+    row_count: int
+    byte_size: int
+    checksum: str
+    checkpoint_id: int = 0
+    is_delta: bool = False
+
+
+class InFlightHandle(msgspec.Struct, frozen=True):
+    """Elements of one channel (producer subtask to consumer subtask of an edge) that an unaligned barrier overtook, in
+    order, as one immutable file: they are processed before anything else at a restore."""
+
+    edge_id: int
+    producer_index: int
+    consumer_index: int
+    path: str
     row_count: int
     byte_size: int
     checksum: str
@@ -43,6 +63,7 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
     parallelism: int
     operators: tuple[OperatorSnapshot, ...]
     finished: bool = False
+    in_flight: tuple[InFlightHandle, ...] = ()
 
 
 class OperatorRestore(msgspec.Struct, frozen=True):
