@@ -13,6 +13,8 @@ CHECKPOINT_INTERVAL = "execution.checkpointing.interval"
 CHECKPOINT_TIMEOUT = "execution.checkpointing.timeout"
 CHECKPOINT_MIN_PAUSE = "execution.checkpointing.min-pause"
 CHECKPOINT_TOLERABLE_FAILURES = "execution.checkpointing.tolerable-failed-checkpoints"
+UNALIGNED_CHECKPOINTS = "execution.checkpointing.unaligned.enabled"
+ALIGNED_TIMEOUT = "execution.checkpointing.aligned-checkpoint-timeout"
 CHECKPOINTS_RETAINED = "execution.checkpointing.num-retained"
 RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
@@ -69,13 +71,15 @@ class RestartSettings(msgspec.Struct, frozen=True):
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True):
-    """`interval_ms` 0 = no periodic checkpoints; `tolerable_failures` are consecutive ones."""
+    """`interval_ms` 0 = no periodic checkpoints; `tolerable_failures` are consecutive ones. `aligned_timeout_ms`: how
+    long barriers are aligned before they overtake what is in flight (None = for ever, 0 = not at all)."""
 
     interval_ms: int = 10_000
     timeout_ms: int = 600_000
     min_pause_ms: int = 0
     tolerable_failures: int = 0
     retained_count: int = 1
+    aligned_timeout_ms: int | None = None
 
 
 class RecoverySettings(msgspec.Struct, frozen=True):
@@ -151,6 +155,9 @@ def _checkpoint_settings(settings: Mapping[str, str]) -> CheckpointSettings:
         min_pause_ms=duration_ms(settings, CHECKPOINT_MIN_PAUSE, default.min_pause_ms),
         tolerable_failures=integer(settings, CHECKPOINT_TOLERABLE_FAILURES, default.tolerable_failures),
         retained_count=integer(settings, CHECKPOINTS_RETAINED, default.retained_count, minimum=1),
+        aligned_timeout_ms=(
+            duration_ms(settings, ALIGNED_TIMEOUT, 0) if boolean(settings, UNALIGNED_CHECKPOINTS, False) else None
+        ),
     )
 
 

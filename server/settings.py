@@ -123,6 +123,8 @@ _SETTINGS = (
     Setting("execution.checkpointing.timeout", duration),
     Setting("execution.checkpointing.min-pause", duration),
     Setting("execution.checkpointing.tolerable-failed-checkpoints", integer(0)),
+    Setting("execution.checkpointing.unaligned.enabled", boolean),
+    Setting("execution.checkpointing.aligned-checkpoint-timeout", duration),
     Setting("execution.checkpointing.num-retained", integer(1)),
     Setting("execution.checkpointing.savepoint-dir", text),
     Setting("execution.state-recovery.path", text),
@@ -142,6 +144,8 @@ _SETTINGS = (
 SETTINGS: dict[str, Setting] = {s.key: s for s in _SETTINGS}
 
 OLD_NAMES = {
+    "execution.checkpointing.alignment-timeout": "execution.checkpointing.aligned-checkpoint-timeout",
+    "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
     "execution.buffer-timeout.interval": "execution.buffer-timeout",
     "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
     "execution.savepoint.path": "execution.state-recovery.path",

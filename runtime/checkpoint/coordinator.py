@@ -18,6 +18,11 @@ without stop moves no pointer and commits nothing: its epochs stay pending until
 job is the pointer before its sinks commit and ends the coordinator; without drain its barriers tell the sources to
 wait for the outcome, with drain the sources end first (what is due fires) and the final checkpoint is the savepoint.
 A savepoint that fails leaves the job running, but for a drain, which nothing but a restart can take back.
+
+When a region of the job restarts (`TasksLost`), a checkpoint that still collects acks is given up, without being
+counted as a failure. One that is being stored is awaited: only its outcome says what the region restores. One that
+commits does not wait for lost sinks: their recovery commits what it holds. Until `TasksReplaced` nothing is triggered.
+A stop that is past its commit point, and a drain, need a restart of the whole job instead.
 """
 
 from __future__ import annotations
@@ -108,6 +113,19 @@ class StoreFailed(msgspec.Struct, frozen=True):
     failure: Failure
 
 
+class TasksLost(msgspec.Struct, frozen=True):
+    """These attempts have ended or are being ended, and new ones will take their places: all tasks of a region."""
+
+    attempts: tuple[AttemptId, ...]
+
+
+class TasksReplaced(msgspec.Struct, frozen=True):
+    """The new attempts have restored the latest committed checkpoint, their sinks have resolved what it holds, and
+    they run. Each takes the place of the attempt of the same vertex and subtask."""
+
+    roles: tuple[TaskRole, ...]
+
+
 CoordinatorEvent = (
     Ticked
     | SubtaskAcked
@@ -119,6 +137,8 @@ CoordinatorEvent = (
     | SavepointWanted
     | CheckpointStored
     | StoreFailed
+    | TasksLost
+    | TasksReplaced
 )
 
 
@@ -132,11 +152,14 @@ class ReserveCheckpointId(msgspec.Struct, frozen=True):
 
 
 class SendBarriers(msgspec.Struct, frozen=True):
-    """`stop`: sources give nothing after the barrier until they hear of the checkpoint's commit or abort."""
+    """`stop`: sources give nothing after the barrier until they hear of the checkpoint's commit or abort.
+    `aligned_timeout_ms`: how long a task waits for the barriers of its other inputs before they overtake what is in
+    flight (0 = not at all, None = for ever: savepoints are aligned)."""
 
     checkpoint_id: int
     attempts: tuple[AttemptId, ...]
     stop: bool = False
+    aligned_timeout_ms: int | None = None
 
 
 class EndSources(msgspec.Struct, frozen=True):
@@ -243,6 +266,8 @@ class CheckpointCoordinator:
         self._done: dict[AttemptId, SubtaskSnapshot] = {}
         """Tasks whose finished snapshot is committed."""
         self._finished: set[AttemptId] = set()
+        self._lost: set[AttemptId] = set()
+        """Attempts whose successors are not there yet."""
         self._wanted = False
         self._failures = 0
         self._current_id = 0
@@ -275,7 +300,7 @@ class CheckpointCoordinator:
             case Phase.IDLE:
                 if _drains(self._stopping):
                     return self._stopping_since_ms + self._settings.timeout_ms
-                if self._settings.interval_ms == 0 or len(self._done) == len(self._tasks):
+                if self._settings.interval_ms == 0 or self._lost or len(self._done) == len(self._tasks):
                     return None
                 return max(
                     self._periodic_from_ms + self._settings.interval_ms,
@@ -311,6 +336,10 @@ class CheckpointCoordinator:
                 return self._on_stored(event, now_ms)
             case StoreFailed():
                 return self._on_store_failed(event, now_ms)
+            case TasksLost():
+                return self._on_tasks_lost(event, now_ms)
+            case TasksReplaced():
+                return self._on_tasks_replaced(event, now_ms)
             case _ as unknown:
                 assert_never(unknown)
 
@@ -318,6 +347,8 @@ class CheckpointCoordinator:
         """Invariants; tests call it after each event."""
         assert self._current_id < self._next_id
         assert set(self._done) <= set(self._tasks)
+        assert not self._lost & (set(self._done) | self._ended | self._finished)
+        assert not (self._lost and self._phase is Phase.ACKNOWLEDGING), "lost tasks cannot acknowledge"
         if self._phase is Phase.ACKNOWLEDGING:
             assert self._live() - set(self._acks), "every ack is in, yet the checkpoint waits"
         if self._phase is Phase.COMMITTING:
@@ -327,7 +358,10 @@ class CheckpointCoordinator:
     # ------------------------------------------------------------------------------------------------ triggering
 
     def _live(self) -> set[AttemptId]:
-        return set(self._tasks) - set(self._done)
+        return set(self._tasks) - set(self._done) - self._lost
+
+    def _knows(self, attempt: AttemptId) -> bool:
+        return attempt in self._tasks and attempt not in self._lost
 
     def _final_due(self) -> bool:
         live = self._live()
@@ -356,7 +390,7 @@ class CheckpointCoordinator:
 
     def _trigger_if_due(self, now_ms: int) -> list[CoordinatorCommand]:
         live = self._live()
-        if self._phase is not Phase.IDLE or not live:
+        if self._phase is not Phase.IDLE or self._lost or not live:
             return []
         if _drains(self._stopping):
             if not self._final_due():
@@ -383,8 +417,17 @@ class CheckpointCoordinator:
         self._barrier_sent = {a for a in live if self._tasks[a].injects or a in self._ended}
         return [
             ReserveCheckpointId(self._current_id),
-            _barriers(self._current_id, tuple(sorted(self._barrier_sent)), self._savepoint),
+            self._barriers(self._barrier_sent),
         ]
+
+    def _barriers(self, attempts: set[AttemptId]) -> SendBarriers:
+        savepoint = self._savepoint
+        return SendBarriers(
+            self._current_id,
+            tuple(sorted(attempts)),
+            stop=savepoint is not None and savepoint.stop,
+            aligned_timeout_ms=self._settings.aligned_timeout_ms if savepoint is None else None,
+        )
 
     def _on_savepoint_wanted(self, event: SavepointWanted, now_ms: int) -> list[CoordinatorCommand]:
         if self._stopping is not None:
@@ -411,7 +454,7 @@ class CheckpointCoordinator:
         return self._trigger_if_due(now_ms)
 
     def _on_inputs_ended(self, event: TaskInputsEnded, now_ms: int) -> list[CoordinatorCommand]:
-        if event.attempt not in self._tasks:
+        if not self._knows(event.attempt):
             return [Ignored("end of an unknown task")]
         if event.attempt in self._ended:
             return [Ignored("doubled end of a task")]
@@ -419,11 +462,11 @@ class CheckpointCoordinator:
         waits = self._phase is Phase.ACKNOWLEDGING and event.attempt in self._live() - set(self._acks)
         if waits and event.attempt not in self._barrier_sent:
             self._barrier_sent.add(event.attempt)
-            return [_barriers(self._current_id, (event.attempt,), self._savepoint)]
+            return [self._barriers({event.attempt})]
         return self._trigger_if_due(now_ms)
 
     def _on_finished(self, event: TaskFinished, now_ms: int) -> list[CoordinatorCommand]:
-        if event.attempt not in self._tasks:
+        if not self._knows(event.attempt):
             return [Ignored("finish of an unknown task")]
         self._finished.add(event.attempt)
         if self._phase is Phase.COMMITTING and not self._uncommitted():
@@ -433,7 +476,7 @@ class CheckpointCoordinator:
     # ----------------------------------------------------------------------------------------------------- answers
 
     def _on_acked(self, event: SubtaskAcked, now_ms: int) -> list[CoordinatorCommand]:
-        if event.attempt not in self._tasks:
+        if not self._knows(event.attempt):
             return [Ignored("ack of an unknown task")]
         if event.checkpoint_id != self._current_id or self._phase is not Phase.ACKNOWLEDGING:
             return [Ignored(f"late ack of checkpoint {event.checkpoint_id}")]
@@ -458,6 +501,8 @@ class CheckpointCoordinator:
             return [Ignored(f"checkpoint {event.checkpoint_id} is not being stored")]
         self._failures = 0
         savepoint = self._savepoint
+        if savepoint is not None and savepoint.stop and self._lost:
+            return self._fail(_lost_while_stopping())
         if savepoint is not None and not savepoint.stop:
             self._savepoint = None
             self._acks = {}
@@ -476,7 +521,7 @@ class CheckpointCoordinator:
     # ----------------------------------------------------------------------------------------------------- commits
 
     def _uncommitted(self) -> set[AttemptId]:
-        sinks = {attempt for attempt in self._acks if self._tasks[attempt].commits}
+        sinks = {attempt for attempt in self._acks if self._knows(attempt) and self._tasks[attempt].commits}
         return sinks - self._committed - self._finished
 
     def _on_committed(self, event: SubtaskCommitted, now_ms: int) -> list[CoordinatorCommand]:
@@ -493,7 +538,8 @@ class CheckpointCoordinator:
                 for committable in operator.committables:
                     owner = (operator.uid, committable.owner)
                     self._floors[owner] = max(self._floors.get(owner, 0), committable.checkpoint_id)
-        self._done.update({a: _without_committables(s) for a, s in self._acks.items() if s.finished})
+        finished = {a: s for a, s in self._acks.items() if s.finished and self._knows(a)}
+        self._done.update({a: _without_committables(s) for a, s in finished.items()})
         self._acks = {}
         self.counts.completed += 1
         completed = CheckpointCompleted(self._current_id, now_ms - self._triggered_at_ms)
@@ -503,13 +549,50 @@ class CheckpointCoordinator:
         self._enter(Phase.IDLE, now_ms)
         return [completed, *self._trigger_if_due(now_ms)]
 
-    def _abort(self, reason: str, failure: Failure, now_ms: int) -> list[CoordinatorCommand]:
+    # ------------------------------------------------------------------------------------------------ region restarts
+
+    def _on_tasks_lost(self, event: TasksLost, now_ms: int) -> list[CoordinatorCommand]:
+        lost = {attempt for attempt in event.attempts if self._knows(attempt)}
+        if not lost:
+            return [Ignored("loss of unknown tasks, or a doubled one")]
+        self._lost |= lost
+        self._ended -= lost
+        self._finished -= lost
+        for attempt in lost:
+            self._done.pop(attempt, None)
+        stops = self._savepoint is not None and self._savepoint.stop
+        match self._phase:
+            case Phase.ACKNOWLEDGING:
+                reason = f"checkpoint {self._current_id}: tasks that take part in it restart"
+                return self._abort(reason, Failure(reason, "external", True), now_ms, counts=False)
+            case Phase.COMMITTING if stops:
+                return self._fail(_lost_while_stopping())
+            case Phase.COMMITTING:
+                return [] if self._uncommitted() else self._complete(now_ms)
+            case Phase.IDLE if _drains(self._stopping):
+                return self._fail(_lost_while_stopping())
+            case _:
+                return []
+
+    def _on_tasks_replaced(self, event: TasksReplaced, now_ms: int) -> list[CoordinatorCommand]:
+        places = {(role.attempt.vertex_id, role.attempt.subtask_index) for role in event.roles}
+        gone = {attempt for attempt in self._tasks if (attempt.vertex_id, attempt.subtask_index) in places}
+        if len(gone) < len(event.roles) or not gone <= self._lost:
+            return [Ignored("replacement of tasks that are not lost")]
+        self._tasks = {attempt: role for attempt, role in self._tasks.items() if attempt not in gone}
+        self._tasks.update({role.attempt: role for role in event.roles})
+        self._lost -= gone
+        return self._trigger_if_due(now_ms)
+
+    def _abort(self, reason: str, failure: Failure, now_ms: int, *, counts: bool = True) -> list[CoordinatorCommand]:
         self.counts.failed += 1
         self._acks = {}
         self._enter(Phase.IDLE, now_ms)
         abort: list[CoordinatorCommand] = [SendAbort(self._current_id, reason)]
         if self._savepoint is not None:
             return [*abort, *self._give_up_savepoint(self._savepoint, failure, now_ms)]
+        if not counts:
+            return abort + self._trigger_if_due(now_ms)
         self._failures += 1
         if self._failures > self._settings.tolerable_failures:
             return abort + self._fail(failure)
@@ -538,12 +621,12 @@ def _drains(wanted: SavepointWanted | None) -> bool:
     return wanted is not None and wanted.drain
 
 
-def _barriers(number: int, attempts: tuple[AttemptId, ...], savepoint: SavepointWanted | None) -> SendBarriers:
-    return SendBarriers(number, attempts, stop=savepoint is not None and savepoint.stop)
-
-
 def _refused(reason: str) -> Failure:
     return Failure(f"no savepoint can be taken: {reason}", "user", False)
+
+
+def _lost_while_stopping() -> Failure:
+    return Failure("tasks of the job ended while it was being stopped", "external", True)
 
 
 def _without_committables(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
+from connectors.api import CheckpointFiles
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
@@ -60,14 +60,14 @@ class CheckpointHistory:
         self.failed = 0
         self.latest = CheckpointSummary()
 
-    def restored(self, pointer: CheckpointPointer, manifest: CheckpointManifest, directory: Path) -> None:
+    def restored(self, pointer: CheckpointPointer, manifest: CheckpointManifest, files: CheckpointFiles) -> None:
         """A generation starts from this checkpoint: what an earlier JobManager completed is known from it."""
         own = manifest.generation != savepoints.IMPORTED_GENERATION
         if own and self.latest.latest_completed_id < manifest.checkpoint_id:
             self.latest = CheckpointSummary(
                 latest_completed_id=manifest.checkpoint_id,
                 latest_bytes=manifest.state_bytes,
-                latest_path=str(directory / pointer.path),
+                latest_path=files.locate(pointer.path),
             )
             counts = manifest.counts
             self.triggered, self.completed, self.failed = counts.triggered, counts.completed, counts.failed
@@ -123,15 +123,17 @@ class Checkpointing:
         self._fail = fail
         self._pointer = generation.restored.pointer
         manifest = generation.restored.manifest
-        self._verified = {segment.path for segment in manifest.segments} if manifest is not None else set()
+        self._verified = {handle.path for handle in manifest.files} if manifest is not None else set()
         self._retained = [manifest] if manifest is not None else []
         self._background: set[asyncio.Task[None]] = set()
+        self._storing: asyncio.Task[None] | None = None
+        """The latest attempt to move the pointer."""
         checkpoint = settings.checkpoint
         if generation.graph.is_query:
             checkpoint = msgspec.structs.replace(checkpoint, interval_ms=0)
         self._core = core.CheckpointCoordinator(
             checkpoint,
-            [_role(generation, attempt) for attempt in generation.execution.attempts],
+            [task_role(generation.graph, attempt) for attempt in generation.execution.attempts],
             next_checkpoint_id,
             dict(generation.restored.plan.floors),
             monotonic_ms(),
@@ -148,6 +150,12 @@ class Checkpointing:
     def close(self) -> None:
         """The generation has ended: what it has not begun to store is not stored any more."""
         self._closed = True
+
+    async def settled(self) -> None:
+        """Returns when no store operation that moves the pointer is under way: what the records say of it then is what
+        a restarting region restores. After `TasksLost` none begins until `TasksReplaced`."""
+        if self._storing is not None:
+            await asyncio.wait((self._storing,))
 
     async def handle(self, event: core.CoordinatorEvent) -> None:
         """One event; its commands are performed in order. Raises StaleLeaderError."""
@@ -167,7 +175,9 @@ class Checkpointing:
                 for slot in execution.slots:
                     self._services.slots.send(slot, EndSources(slot.slot_id, execution.job_id, execution.generation))
             case core.StoreCheckpoint():
-                self._spawn(self._store(command))
+                storing = self._spawn(self._store(command))
+                if command.savepoint is None or command.savepoint.stop:
+                    self._storing = storing
             case core.SendCommit(checkpoint_id=checkpoint_id):
                 for slot in execution.slots:
                     commit = CommitCheckpoint(slot.slot_id, execution.job_id, execution.generation, checkpoint_id)
@@ -194,11 +204,18 @@ class Checkpointing:
 
     def _send_barriers(self, barriers: core.SendBarriers) -> None:
         execution = self._generation.execution
-        number, stop = barriers.checkpoint_id, barriers.stop
         for slot in execution.slots:
             here = tuple(a for a in barriers.attempts if execution.slot(a).slot_id == slot.slot_id)
             if here:
-                trigger = TriggerCheckpoint(slot.slot_id, execution.job_id, execution.generation, number, here, stop)
+                trigger = TriggerCheckpoint(
+                    slot.slot_id,
+                    execution.job_id,
+                    execution.generation,
+                    barriers.checkpoint_id,
+                    here,
+                    barriers.stop,
+                    barriers.aligned_timeout_ms,
+                )
                 self._services.slots.send(slot, trigger)
 
     # ----------------------------------------------------------------------------------------------------- storing
@@ -221,7 +238,7 @@ class Checkpointing:
                 # What the job keeps of a savepoint for itself is a checkpoint like any other.
                 own = msgspec.structs.replace(manifest, is_savepoint=False)
                 self._pointer = await self._durable.run(self._store_durably, own, self._pointer, location)
-                self._verified.update(segment.path for segment in manifest.segments)
+                self._verified.update(handle.path for handle in manifest.files)
         except StaleLeaderError:
             self._services.lost_leadership()
         except Exception as error:
@@ -233,13 +250,12 @@ class Checkpointing:
         else:
             self._retained.append(manifest)
             path = self._pointer.path if self._pointer is not None else ""
-            directory = self._services.store.job_directory(manifest.job_id)
             self._history.latest = CheckpointSummary(
                 latest_completed_id=manifest.checkpoint_id,
                 latest_completed_at_ms=wall_clock_ms(),
                 latest_duration_ms=float(monotonic_ms() - command.triggered_at_ms),
                 latest_bytes=manifest.state_bytes,
-                latest_path=str(directory / path) if path else "",
+                latest_path=self._services.store.files(manifest.job_id).locate(path) if path else "",
                 restored_id=manifest.restored_id,
                 latest_savepoint_id=self._history.latest.latest_savepoint_id,
                 latest_savepoint_path=self._history.latest.latest_savepoint_path,
@@ -271,7 +287,7 @@ class Checkpointing:
         """Files verified → manifest durable → pointer moved. When the move itself fails with anything but a refusal,
         the pointer is read back: what it says is the outcome."""
         services = self._services
-        services.store.verify(manifest.job_id, [s for s in manifest.segments if s.path not in self._verified])
+        services.store.check(manifest.job_id, [s for s in manifest.files if s.path not in self._verified])
         new = msgspec.structs.replace(services.store.write(manifest), stopped_with=stopped_with)
         try:
             services.records.move_pointer(manifest.job_id, old, new)
@@ -341,16 +357,18 @@ class Checkpointing:
                 # The next generation sweeps what is left.
                 _log.warning("checkpoint %d could not be removed: %s", manifest.checkpoint_id, error)
 
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
-def _role(generation: Generation, attempt: AttemptId) -> core.TaskRole:
-    vertex = generation.graph.vertex(attempt.vertex_id)
+def task_role(graph: JobGraph, attempt: AttemptId) -> core.TaskRole:
+    """What the coordinator is told of an attempt."""
+    vertex = graph.vertex(attempt.vertex_id)
     return core.TaskRole(
         attempt,
-        injects=not generation.graph.inputs(vertex.id),
+        injects=not graph.inputs(vertex.id),
         commits=any(isinstance(operator, Sink) for operator in vertex.operators),
     )

@@ -140,7 +140,8 @@ class AssignSplits(_Message, frozen=True):
 
 
 class TriggerCheckpoint(_Message, frozen=True):
-    """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended. `stop` as in Barrier."""
+    """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended. `stop` as in Barrier.
+    `aligned_timeout_ms`: after how long barriers overtake what is in flight (0 = at once, None = never)."""
 
     slot_id: SlotId
     job_id: JobId
@@ -148,6 +149,7 @@ class TriggerCheckpoint(_Message, frozen=True):
     checkpoint_id: int
     attempts: tuple[AttemptId, ...]
     stop: bool = False
+    aligned_timeout_ms: int | None = None
 
 
 class CommitCheckpoint(_Message, frozen=True):
