@@ -41,11 +41,15 @@ class WatermarkStatus(msgspec.Struct, frozen=True, tag="status"):
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """Separates the rows that belong to checkpoint `checkpoint_id` from those that do not. `stop`: the checkpoint is to
-    be the job's last: until it is committed (then the sources end) or given up, no row follows and no timer fires."""
+    be the job's last: until it is committed (then the sources end) or given up, no row follows and no timer fires.
+    `aligned_timeout_ms`: how long from now on it stays in its place; then it overtakes the elements before it, which
+    become part of the checkpoint (0 = it has overtaken all it met; None = it never does). Whoever passes it on takes
+    off the time that it has spent there, so clocks of processes need not agree."""
 
     checkpoint_id: int
     generation: int
     stop: bool = False
+    aligned_timeout_ms: float | None = None
 
 
 class EndOfInput(msgspec.Struct, frozen=True, tag="end"):
