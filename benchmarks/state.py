@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.snapshot import OperatorRestore
 from runtime.ids import AttemptId, JobId
 from runtime.key_groups import hash_columns, key_group
@@ -146,8 +147,7 @@ class Run:
             max_parallelism=MAX_PARALLELISM,
             key_groups=KeyGroupRange(0, MAX_PARALLELISM - 1),
             settings={"state.backend.type": self._case.backend},
-            checkpoint_directory=str(self._directory),
-            state_directory=str(self._directory / "state"),
+            files=LocalFiles(str(self._directory)),
             restore=restore,
             managed_bytes=self._case.managed_bytes,
             wall_clock_ms=lambda: 0,

@@ -152,8 +152,17 @@ class StoredFile(msgspec.Struct, frozen=True):
     checksum: str
 
 
+EPOCH_FOLDER = "epochs"
+"""Where sinks keep their write-ahead files, within a job's checkpoint files."""
+
+
 class FileWriter(Protocol):
-    """A file on its way into the storage. Nobody sees it before it is sealed; used by one thread at a time."""
+    """A file on its way into the storage. Nobody sees it before it is sealed; used by one thread at a time. Arrow's
+    writers take it as a file to write to."""
+
+    @property
+    def closed(self) -> bool:
+        """Sealed or discarded."""
 
     def write(self, data: bytes | memoryview) -> int:
         """Raises OSError."""
@@ -162,12 +171,15 @@ class FileWriter(Protocol):
         """The file is whole and durable when it returns. Raises OSError, FileExistsError."""
 
     def discard(self) -> None:
-        """Give it up; nothing of it stays."""
+        """Give it up; nothing of it stays. Does nothing to a sealed one."""
 
 
 class CheckpointFiles(Protocol):
     """Where a job keeps the files of its checkpoints: a directory or a prefix of an object store. Paths are relative
     to it, with '/' between their parts. Files are written once and never changed. Thread-safe; every call may block."""
+
+    def locate(self, path: str) -> str:
+        """Where a file is, for people."""
 
     def create(self, path: str) -> FileWriter:
         """A name is never used twice. Raises OSError."""
@@ -189,8 +201,8 @@ class Committable(msgspec.Struct, frozen=True):
     """One sealed epoch of one sink subtask: the pre-commit that travels in the checkpoint.
 
     `owner` is the subtask that wrote it (its transactional id commits it, also after a rescale); `incarnation` is
-    the generation that triggered the checkpoint; `data` tells the connector where the write-ahead file is; `file` is
-    its name in the epoch directory (empty: it has none there), so that a savepoint can take a copy."""
+    the generation that triggered the checkpoint; `data` is the connector's own; `file` is the path of the write-ahead
+    file among the job's checkpoint files (empty: there is none): it is kept and copied with the checkpoint."""
 
     owner: int
     checkpoint_id: int
@@ -214,15 +226,15 @@ class OwnerState(msgspec.Struct, frozen=True):
 
 
 class SinkContext(msgspec.Struct, frozen=True):
-    """What a writer is given. `namespace` names transactional ids and the marker topic; `epoch_directory` is where
-    write-ahead files go (part of the checkpoint store); `attempt` is unique per attempt and part of file names."""
+    """What a writer is given. `namespace` names transactional ids and the marker topic; `files` is where
+    write-ahead files go, below EPOCH_FOLDER; `attempt` is unique per attempt and part of file names."""
 
     subtask_index: int
     parallelism: int
     namespace: str
     incarnation: str
     attempt: str
-    epoch_directory: str
+    files: CheckpointFiles
     restored_checkpoint_id: int
     metadata_columns: tuple[MetadataField, ...]
     local_time_zone: str

@@ -9,18 +9,17 @@ as the checkpoint that names it: bytes and directory entry are synced before the
 from __future__ import annotations
 
 import io
-import os
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from connectors.api import Committable
+from connectors.api import EPOCH_FOLDER, CheckpointFiles, Committable, FileWriter
 from connectors.errors import ConnectorError, ErrorDomain
 
 PARTITION, KEY, VALUE, TIMESTAMP, HEADERS = range(5)
+_PIECE_BYTES = 1 << 20
 
 
 def record_schema(*, keys: bool, timestamps: bool, headers: bool) -> pa.Schema:
@@ -36,10 +35,9 @@ def record_schema(*, keys: bool, timestamps: bool, headers: bool) -> pa.Schema:
 
 
 class EpochReference(msgspec.Struct, frozen=True):
-    """What a checkpoint stores of a sealed file (`Committable.data`)."""
+    """What a checkpoint stores of a sealed file (`Committable.data`). `file` is its path."""
 
     topic: str
-    directory: str
     file: str
     crc32: int
 
@@ -54,9 +52,9 @@ def reference(committable: Committable) -> EpochReference:
 class EpochFileWriter:
     """Writes one file, made at its first record batch."""
 
-    def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
-        self._directory = directory
-        self._name = name
+    def __init__(self, files: CheckpointFiles, name: str, schema: pa.Schema) -> None:
+        self._files = files
+        self._path = f"{EPOCH_FOLDER}/{name}"
         self._schema = schema
         self._sink: _ChecksummedFile | None = None
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
@@ -67,34 +65,33 @@ class EpochFileWriter:
         return 0 if self._sink is None else self._sink.byte_size
 
     def write(self, records: pa.RecordBatch) -> None:
+        """Raises OSError."""
         if self._stream is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._sink = _ChecksummedFile(self._directory / self._name)
+            self._sink = _ChecksummedFile(self._files.create(self._path))
             self._stream = pa.ipc.new_stream(self._sink, self._schema)
         self._stream.write_batch(records)
         self.record_count += records.num_rows
 
     def seal(self, topic: str) -> EpochReference | None:
-        """Make the file durable; None when nothing was written (then there is no file)."""
+        """Make the file durable; None when nothing was written (then there is no file). Raises OSError."""
         if self._stream is None or self._sink is None:
             return None
         self._stream.close()
-        self._sink.sync_and_close()
-        _sync_directory(self._directory)
-        return EpochReference(topic, str(self._directory), self._name, self._sink.crc32)
+        self._sink.file.seal()
+        return EpochReference(topic, self._path, self._sink.crc32)
 
     def discard(self) -> None:
         """Drop an unsealed file: its rows belong to no checkpoint."""
-        if self._stream is not None and self._sink is not None:
-            self._stream.close()
-            self._sink.close()
-            (self._directory / self._name).unlink(missing_ok=True)
+        if self._sink is not None:
+            self._sink.file.discard()
             self._stream = None
 
 
 class _ChecksummedFile(io.RawIOBase):
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=1 << 20)  # Names are never used twice: "x" proves it.
+    """The marker in Kafka names the file's content by a short checksum."""
+
+    def __init__(self, file: FileWriter) -> None:
+        self.file = file
         self.crc32 = 0
         self.byte_size = 0
 
@@ -105,51 +102,36 @@ class _ChecksummedFile(io.RawIOBase):
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
         self.crc32 = zlib.crc32(view, self.crc32)
         self.byte_size += len(view)
-        self._file.write(view)
-        return len(view)
-
-    def sync_and_close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.close()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+        return self.file.write(view)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def locate(committable: Committable, epoch_directory: str) -> Path:
-    """The file, looked for where this attempt keeps its files first: a checkpoint may have been moved with them."""
-    where = reference(committable)
-    here = Path(epoch_directory) / where.file
-    return here if here.exists() else Path(where.directory) / where.file
-
-
-def read_epoch(committable: Committable, epoch_directory: str, *, verify: bool) -> Iterator[pa.RecordBatch]:
+def read_epoch(committable: Committable, files: CheckpointFiles, *, verify: bool) -> Iterator[pa.RecordBatch]:
     """The record batches of a sealed epoch. `verify` checks the bytes first, as recovery must: another process may
     have written them on a disk that lied. Raises ConnectorError when the file is missing or damaged."""
-    path = locate(committable, epoch_directory)
-    named = f"write-ahead file {path} of checkpoint {committable.checkpoint_id}"
+    path = reference(committable).file
+    named = f"write-ahead file {files.locate(path)} of checkpoint {committable.checkpoint_id}"
     try:
-        with pa.memory_map(str(path)) as source:
-            if verify and zlib.crc32(source.read_buffer()) != reference(committable).crc32:
-                raise _lost(f"{named} is damaged: its checksum is wrong")
-            source.seek(0)
+        with files.open(path) as source:
+            if verify:
+                _verify(source, committable, named)
+                source.seek(0)
             with pa.ipc.open_stream(source) as stream:
                 yield from stream
     except FileNotFoundError:
         raise _lost(f"{named} does not exist") from None
     except pa.ArrowInvalid as error:
         raise _lost(f"{named} is damaged: {error}") from None
+
+
+def _verify(source: pa.NativeFile, committable: Committable, named: str) -> None:
+    crc32 = size = 0
+    while piece := source.read(_PIECE_BYTES):
+        crc32 = zlib.crc32(piece, crc32)
+        size += len(piece)
+    if size != committable.byte_size:
+        raise _lost(f"{named} is damaged: it has {size} bytes instead of {committable.byte_size}")
+    if crc32 != reference(committable).crc32:
+        raise _lost(f"{named} is damaged: its checksum is wrong")
 
 
 def _lost(text: str) -> ConnectorError:

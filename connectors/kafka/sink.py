@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from connectors.api import Committable, Encoder, Int64Array, OwnerState, SinkCon
 from connectors.arrow import text_buffers
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
-from connectors.kafka.epoch_file import EpochFileWriter, locate, record_schema
+from connectors.kafka.epoch_file import EpochFileWriter, record_schema
 from connectors.kafka.options import DeliveryGuarantee, FormatOptions, SinkOptions
 from connectors.kafka.partitioner import Partitioner, murmur2
 from connectors.kafka.protocol import Marker, Redo, plan_recovery
@@ -226,7 +226,7 @@ class ExactlyOnceWriter:
     def _resolve(self, transactions: OwnerTransactions, state: OwnerState, marker: Marker | None) -> Marker:
         plan = plan_recovery(state, marker)
         if plan.redo:
-            return transactions.publish(plan.redo, self._context.epoch_directory, verify=True)
+            return transactions.publish(plan.redo, self._context.files, verify=True)
         if plan.birth:
             context = self._context
             marker = Marker(context.restored_checkpoint_id, context.incarnation)
@@ -294,13 +294,14 @@ class ExactlyOnceWriter:
             return
         assert self._transactions is not None
         redo = [Redo(each) for each in due]
-        self._transactions.publish(redo, self._context.epoch_directory, verify=False)
+        self._transactions.publish(redo, self._context.files, verify=False)
         with self._lock:
             self._pending = [each for each in self._pending if each.checkpoint_id > checkpoint_id]
             self._committed_records += sum(each.record_count for each in due)
         # One commit later than needed: whoever investigates finds the file of the newest marker.
-        for old in self._committed:
-            locate(old, self._context.epoch_directory).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # The next generation sweeps what nobody needs.
+            for old in self._committed:
+                self._context.files.delete(old.file)
         self._committed = due
         self._refresh_partitions()
 
@@ -333,7 +334,7 @@ class ExactlyOnceWriter:
         context = self._context
         name = f"{context.namespace}-{context.subtask_index}-{context.attempt}-{self._sequence}.arrow"
         self._sequence += 1
-        return EpochFileWriter(Path(context.epoch_directory), name, self._builder.schema)
+        return EpochFileWriter(context.files, name, self._builder.schema)
 
 
 class DirectWriter:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from connectors.api import CheckpointFiles
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
 from connectors.kafka.epoch_file import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, read_epoch, reference
@@ -68,11 +69,11 @@ class OwnerTransactions:
         """After this no older instance of the id can commit, and all its earlier commits are visible."""
         self._call(lambda: self._producer.init_transactions(REQUEST_TIMEOUT_S), "fencing")
 
-    def publish(self, epochs: Sequence[Redo], epoch_directory: str, *, verify: bool) -> Marker:
+    def publish(self, epochs: Sequence[Redo], files: CheckpointFiles, *, verify: bool) -> Marker:
         """Make `epochs` (oldest first) visible with their marker; returns the marker."""
         self._begin()
         for epoch in epochs:
-            self._publish_epoch(epoch, epoch_directory, verify)
+            self._publish_epoch(epoch, files, verify)
         marker = marker_for(epochs, reference(epochs[-1].committable).crc32)
         self._commit(marker)
         return marker
@@ -92,9 +93,9 @@ class OwnerTransactions:
             self._producer.purge()
             del self._producer  # ends its threads and connections; nothing else does
 
-    def _publish_epoch(self, epoch: Redo, epoch_directory: str, verify: bool) -> None:
+    def _publish_epoch(self, epoch: Redo, files: CheckpointFiles, verify: bool) -> None:
         committable, to_skip, sent = epoch.committable, epoch.skip, epoch.skip
-        for records in read_epoch(committable, epoch_directory, verify=verify):
+        for records in read_epoch(committable, files, verify=verify):
             if to_skip >= records.num_rows:
                 to_skip -= records.num_rows
                 continue

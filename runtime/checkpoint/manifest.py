@@ -11,7 +11,7 @@ import msgspec
 
 from planner.ir.job_graph import Fingerprint
 from runtime.checkpoint.identity import OperatorRecord
-from runtime.checkpoint.snapshot import SegmentHandle, SubtaskSnapshot
+from runtime.checkpoint.snapshot import InFlightHandle, SegmentHandle, SubtaskSnapshot
 from runtime.ids import JobId
 
 MANIFEST_VERSION = 1
@@ -91,10 +91,26 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
         epochs = sum(c.byte_size for s in self.snapshots for o in s.operators for c in o.committables)
         return epochs + sum(segment.byte_size for segment in self.segments)
 
-    def names_epoch_file(self, file_name: str) -> bool:
-        """True when a pending epoch's description holds the name of this write-ahead file."""
-        needle = file_name.encode()
-        return any(needle in c.data for s in self.snapshots for o in s.operators for c in o.committables)
+    @property
+    def epoch_files(self) -> tuple[str, ...]:
+        """Paths of the pending epochs' write-ahead files."""
+        return tuple(c.file for s in self.snapshots for o in s.operators for c in o.committables if c.file)
+
+    @property
+    def files(self) -> tuple[SegmentHandle | InFlightHandle, ...]:
+        """Every file whose size and checksum are known, once."""
+        in_flight = (handle for snapshot in self.snapshots for handle in snapshot.in_flight)
+        return (*self.segments, *in_flight)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """Path → hex SHA-256 of `files`."""
+        return {handle.path: handle.checksum for handle in self.files}
+
+    @property
+    def paths(self) -> set[str]:
+        """Every file that a restore needs."""
+        return {handle.path for handle in self.files} | set(self.epoch_files)
 
 
 class CheckpointPointer(msgspec.Struct, frozen=True, omit_defaults=True):

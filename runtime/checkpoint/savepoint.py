@@ -1,24 +1,32 @@
-"""Savepoints on disk: full, self-contained copies of a checkpoint in a directory of the user's.
+"""Savepoints: full, self-contained copies of a checkpoint in a place of the user's, a directory or an object store.
 
-    <directory>/savepoint-<job>-<random>/manifest      written last: without it the rest is no savepoint
-    <directory>/savepoint-<job>-<random>/state/…       state files
-    <directory>/savepoint-<job>-<random>/epochs/…      rows of exactly-once sinks that may not be in Kafka yet
-    <directory>/savepoint-<job>-<random>/committed     only there once they are known to be
+    <place>/savepoint-<job>-<random>/manifest      written last: without it the rest is no savepoint
+    <place>/savepoint-<job>-<random>/state/…       state files
+    <place>/savepoint-<job>-<random>/epochs/…      rows of exactly-once sinks that may not be in Kafka yet
+    <place>/savepoint-<job>-<random>/committed     only there once they are known to be
 
-Every path in the manifest is relative, so the directory can be moved and copied as a whole. Nothing in it is ever
-changed, shared or deleted by us: a job that starts from it copies it into its own directory first. Blocking.
+Every path in the manifest is relative, so the whole can be moved and copied. Nothing in it is ever changed or shared,
+and nothing deleted but on the user's word: a job that starts from it copies it into its own place first. Blocking.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
+import contextlib
 import uuid
-from pathlib import Path
 
 import msgspec
 
+from connectors.api import CheckpointFiles
+from runtime.checkpoint.files import (
+    LocationError,
+    below,
+    checksum,
+    copy,
+    normalized,
+    open_files,
+    read_bytes,
+    write_bytes,
+)
 from runtime.checkpoint.manifest import (
     CheckpointCounts,
     CheckpointManifest,
@@ -28,59 +36,44 @@ from runtime.checkpoint.manifest import (
     encode_manifest,
 )
 from runtime.checkpoint.recovery import RestoreRefusedError
-from runtime.checkpoint.store import EPOCHS, MANIFEST, CheckpointStore, DamagedCheckpointError, sync_directory
+from runtime.checkpoint.store import MANIFEST, CheckpointStore, DamagedCheckpointError, reason
 from runtime.ids import JobId
 
 COMMITTED = "committed"
-_FILE_SCHEME = "file:"
-_PIECE_BYTES = 1 << 20
 IMPORTED_GENERATION = 0
 """The generation of the checkpoint that a job started from a savepoint begins with."""
 
 
-class SavepointDirectoryError(ValueError):
-    """The directory's name cannot be used."""
-
-
-def local_path(text: str) -> Path:
-    """The directory that a user named, as a plain absolute path or a `file:` URL. Raises SavepointDirectoryError."""
-    path = text.strip()
-    if path.startswith(_FILE_SCHEME):
-        path = "/" + path.removeprefix(_FILE_SCHEME).lstrip("/")
-    elif "://" in path:
-        raise SavepointDirectoryError(f"'{text}': savepoints are kept in directories, not in other stores")
-    if not path.startswith("/"):
-        raise SavepointDirectoryError(f"'{text}' is not an absolute path")
-    return Path(path)
-
-
 def write(store: CheckpointStore, manifest: CheckpointManifest, directory: str) -> str:
     """Copy everything that the manifest names, then the manifest; durable when it returns. Returns the savepoint's own
-    directory. Raises OSError, SavepointDirectoryError or DamagedCheckpointError; nothing is left behind then."""
-    target = local_path(directory) / f"savepoint-{manifest.job_id[:6]}-{uuid.uuid4().hex[:12]}"
-    target.mkdir(parents=True)
+    URI. Raises OSError, LocationError or DamagedCheckpointError; nothing is left behind then."""
+    location = below(normalized(directory), f"savepoint-{manifest.job_id[:6]}-{uuid.uuid4().hex[:12]}")
+    target = open_files(location)
     try:
-        _copy_files(store.job_directory(manifest.job_id), target, manifest)
-        _write_durably(target / MANIFEST, encode_manifest(manifest))
-        sync_directory(target.parent)
+        _copy_files(store.files(manifest.job_id), target, manifest)
+        write_bytes(target, MANIFEST, encode_manifest(manifest))
     except BaseException:
-        discard(str(target))
+        discard(location)
         raise
-    return str(target)
+    return location
 
 
 def mark_committed(savepoint: str) -> None:
-    """Every sink has committed what the savepoint holds. Raises OSError."""
-    _write_durably(Path(savepoint) / COMMITTED, b"")
+    """Every sink has committed what the savepoint holds. Raises OSError when it is not there any more."""
+    files = open_files(savepoint)
+    files.byte_size(MANIFEST)
+    with contextlib.suppress(FileExistsError):
+        write_bytes(files, COMMITTED, b"")
 
 
 def discard(savepoint: str) -> None:
     """Remove a savepoint that nobody has been told of."""
-    shutil.rmtree(savepoint, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        open_files(savepoint).clear()
 
 
 class Savepoint(msgspec.Struct, frozen=True):
-    """A savepoint found on disk. `is_committed`: see `mark_committed`."""
+    """A savepoint that was found. `is_committed`: see `mark_committed`."""
 
     directory: str
     manifest: CheckpointManifest
@@ -88,17 +81,19 @@ class Savepoint(msgspec.Struct, frozen=True):
 
 
 def read(path: str) -> Savepoint:
-    """`path` is the savepoint's directory or the manifest in it. Raises RestoreRefusedError."""
+    """`path` is the savepoint's own URI or that of the manifest in it. Raises RestoreRefusedError."""
     try:
-        found = local_path(path)
-    except SavepointDirectoryError as error:
+        found = normalized(path)
+    except LocationError as error:
         raise RestoreRefusedError(str(error)) from error
-    directory = found.parent if found.name == MANIFEST else found
+    directory = found.removesuffix(f"/{MANIFEST}")
+    files = open_files(directory)
     try:
-        manifest = decode_manifest((directory / MANIFEST).read_bytes())
+        manifest = decode_manifest(read_bytes(files, MANIFEST))
+        is_committed = _exists(files, COMMITTED)
     except OSError as error:
         raise RestoreRefusedError(
-            f"there is no savepoint at {directory}: {error.strerror}",
+            f"there is no savepoint at {directory}: {reason(error)}",
             hint="Name the directory that STOP JOB … WITH SAVEPOINT answered; the JobManager must be able to read it.",
         ) from error
     except ManifestError as error:
@@ -108,18 +103,17 @@ def read(path: str) -> Savepoint:
             f"{directory} is a checkpoint that belongs to job {manifest.job_id}, not a savepoint",
             hint="Jobs recover from their own checkpoints by themselves; take a savepoint to start another job.",
         )
-    return Savepoint(str(directory), manifest, (directory / COMMITTED).exists())
+    return Savepoint(directory, manifest, is_committed)
 
 
 def adopt_files(
     store: CheckpointStore, savepoint: Savepoint, manifest: CheckpointManifest, job_id: JobId
 ) -> CheckpointPointer:
-    """Copy what `manifest` (what is left of the savepoint's own) names into the job's directory as its first
-    checkpoint; returns the pointer to it. Doing it again after a crash does no harm. Raises OSError or
-    RestoreRefusedError."""
-    directory = store.create_job_directory(job_id)
+    """Copy what `manifest` (what is left of the savepoint's own) names into the job's place as its first checkpoint;
+    returns the pointer to it. Doing it again after a crash, or while another leader does it, does no harm. Raises
+    OSError or RestoreRefusedError."""
     try:
-        _copy_files(Path(savepoint.directory), directory, manifest)
+        _copy_files(open_files(savepoint.directory), store.files(job_id), manifest)
     except DamagedCheckpointError as error:
         raise RestoreRefusedError(f"the savepoint is damaged: {error}") from error
     own = msgspec.structs.replace(
@@ -130,58 +124,31 @@ def adopt_files(
         is_savepoint=False,
         drained=False,
     )
-    shutil.rmtree(directory / f"g{IMPORTED_GENERATION}", ignore_errors=True)
-    return store.write(own)
+    return store.write_again(own)
 
 
-def _copy_files(source: Path, target: Path, manifest: CheckpointManifest) -> None:
-    folders = {target}
-    for segment in manifest.segments:
-        destination = target / segment.path
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        folders.add(destination.parent)
-        if _copy(source / segment.path, destination) != segment.checksum:
-            raise DamagedCheckpointError(f"{source / segment.path}: checksum mismatch")
-    epochs = target / EPOCHS
-    epochs.mkdir(exist_ok=True)
-    folders.add(epochs)
-    for name in _epoch_files(source / EPOCHS, manifest):
-        _copy(source / EPOCHS / name, epochs / name)
-    for folder in folders:
-        sync_directory(folder)
+def _copy_files(source: CheckpointFiles, target: CheckpointFiles, manifest: CheckpointManifest) -> None:
+    checksums = manifest.checksums
+    present = {stored.path for stored in target.list("")}
+    for path in sorted(manifest.paths):
+        if path in present:
+            if path not in checksums or checksum(target, path) == checksums[path]:
+                continue  # By an earlier try.
+            target.delete(path)
+        try:
+            copied = copy(source, target, path)
+        except FileExistsError:
+            continue  # By another leader, just now: what it moves its pointer to it has checked.
+        except FileNotFoundError as error:
+            raise DamagedCheckpointError(f"{source.locate(path)}: {reason(error)}") from error
+        if copied.checksum != checksums.get(path, copied.checksum):
+            target.delete(path)
+            raise DamagedCheckpointError(f"{source.locate(path)}: checksum mismatch")
 
 
-def _epoch_files(directory: Path, manifest: CheckpointManifest) -> set[str]:
-    """Write-ahead files that the pending epochs name; each must be there."""
-    present = {path.name for path in directory.iterdir() if path.is_file()} if directory.is_dir() else set()
-    pending = [c for s in manifest.snapshots for o in s.operators for c in o.committables]
-    for committable in pending:
-        if committable.file and committable.file not in present:
-            raise DamagedCheckpointError(f"{directory / committable.file}: No such file or directory")
-    return {name for name in present if manifest.names_epoch_file(name)}
-
-
-def _copy(source: Path, target: Path) -> str:
-    """Hex SHA-256 of what was copied. Raises DamagedCheckpointError when there is nothing to copy."""
-    digest = hashlib.sha256()
+def _exists(files: CheckpointFiles, path: str) -> bool:
     try:
-        reader = source.open("rb")
-    except OSError as error:
-        raise DamagedCheckpointError(f"{source}: {error.strerror}") from error
-    with reader, target.open("wb") as writer:
-        while piece := reader.read(_PIECE_BYTES):
-            digest.update(piece)
-            writer.write(piece)
-        writer.flush()
-        os.fsync(writer.fileno())
-    return digest.hexdigest()
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    sync_directory(path.parent)
+        with files.open(path):
+            return True
+    except FileNotFoundError:
+        return False

@@ -1,22 +1,23 @@
-"""Checkpoint files of all jobs below one directory.
+"""Checkpoint files of all jobs below one place: a directory or a prefix of an object store.
 
     <root>/<job>/g<generation>/chk-<n>/manifest    created once, never changed
     <root>/<job>/epochs/…                          write-ahead files of sinks
-    <root>/<job>/…                                 state files, named by the attempt that wrote them
+    <root>/<job>/state/…                           state files
+    <root>/<job>/…                                 whatever else tasks write; each name holds its attempt's
 
-A manifest counts only when the metadata store points to it; what no retained manifest names is an orphan and may go,
-except files that the live generation may still be writing: `sweep` runs before a generation is deployed.
+A manifest counts only when the metadata store points to it. Nobody counts references: what no retained manifest names
+is not needed. What no manifest names may still be written by an attempt of the live generation, or of one that a newer
+leader has started meanwhile, so `sweep` leaves alone whatever is not older than its caller's generation.
 Blocking: call it from a helper thread.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
+import re
 from collections.abc import Iterable
-from pathlib import Path
 
+from runtime.checkpoint.files import JobFiles, below, checksum, normalized, open_files, read_bytes, write_bytes
 from runtime.checkpoint.manifest import (
     CheckpointManifest,
     CheckpointPointer,
@@ -24,12 +25,11 @@ from runtime.checkpoint.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.checkpoint.snapshot import InFlightHandle, SegmentHandle
 from runtime.ids import JobId
 
-EPOCHS = "epochs"
 MANIFEST = "manifest"
-_READ_BYTES = 1 << 20
+_MANIFEST_PATH = re.compile(r"g(\d+)/chk-\d+/")
 
 
 class DamagedCheckpointError(Exception):
@@ -40,47 +40,44 @@ class DamagedCheckpointError(Exception):
 
 
 class CheckpointStore:
-    """Owns the directory; one JobManager writes to it at a time."""
+    """Owns the place; one JobManager writes to it at a time. Raises LocationError when the URI names none."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.absolute()
+    def __init__(self, root: str) -> None:
+        self._root = normalized(root)
 
-    def job_directory(self, job_id: JobId) -> Path:
-        return self._root / job_id
+    def uri(self, job_id: JobId) -> str:
+        """The job's own place."""
+        return below(self._root, job_id)
 
-    def create_job_directory(self, job_id: JobId) -> Path:
-        """The job's directory with the folder for write-ahead files."""
-        directory = self.job_directory(job_id)
-        (directory / EPOCHS).mkdir(parents=True, exist_ok=True)
-        return directory
+    def files(self, job_id: JobId) -> JobFiles:
+        return open_files(self.uri(job_id))
 
     def write(self, manifest: CheckpointManifest) -> CheckpointPointer:
         """Durable when it returns. Raises FileExistsError when that checkpoint of that generation exists already."""
-        job_directory = self.job_directory(manifest.job_id)
-        directory = job_directory / f"g{manifest.generation}" / f"chk-{manifest.checkpoint_id}"
-        directory.mkdir(parents=True, exist_ok=True)
-        data = encode_manifest(manifest)
-        temporary = directory / f".{MANIFEST}.{os.getpid()}"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        path = _manifest_path(manifest.generation, manifest.checkpoint_id)
+        sealed = write_bytes(self.files(manifest.job_id), path, encode_manifest(manifest))
+        return CheckpointPointer(manifest.generation, manifest.checkpoint_id, path, sealed.checksum)
+
+    def write_again(self, manifest: CheckpointManifest) -> CheckpointPointer:
+        """The same, or nothing when it has been written before. Raises FileExistsError when another has been."""
         try:
-            os.link(temporary, directory / MANIFEST)
-        finally:
-            temporary.unlink()
-        for folder in (directory, directory.parent, job_directory):
-            sync_directory(folder)
-        path = str((directory / MANIFEST).relative_to(job_directory))
-        return CheckpointPointer(manifest.generation, manifest.checkpoint_id, path, hashlib.sha256(data).hexdigest())
+            return self.write(manifest)
+        except FileExistsError:
+            path = _manifest_path(manifest.generation, manifest.checkpoint_id)
+            written = read_bytes(self.files(manifest.job_id), path)
+            if written != encode_manifest(manifest):
+                raise
+        digest = hashlib.sha256(written).hexdigest()
+        return CheckpointPointer(manifest.generation, manifest.checkpoint_id, path, digest)
 
     def read(self, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
         """The manifest a pointer names. Raises DamagedCheckpointError."""
-        path = self.job_directory(job_id) / pointer.path
+        files = self.files(job_id)
+        path = files.locate(pointer.path)
         try:
-            data = path.read_bytes()
+            data = read_bytes(files, pointer.path)
         except OSError as error:
-            raise DamagedCheckpointError(f"{path}: {error.strerror}") from error
+            raise DamagedCheckpointError(f"{path}: {reason(error)}") from error
         if hashlib.sha256(data).hexdigest() != pointer.checksum:
             raise DamagedCheckpointError(f"{path}: checksum mismatch")
         try:
@@ -88,74 +85,75 @@ class CheckpointStore:
         except ManifestError as error:
             raise DamagedCheckpointError(f"{path}: {error}") from error
 
-    def verify(self, job_id: JobId, segments: Iterable[SegmentHandle]) -> None:
-        """Size and checksum of each file as it is on disk. Raises DamagedCheckpointError naming the first bad one."""
-        for segment in segments:
-            path = self.job_directory(job_id) / segment.path
+    def check(self, job_id: JobId, handles: Iterable[SegmentHandle | InFlightHandle]) -> None:
+        """Each file is there and as long as it was when it was sealed. Raises DamagedCheckpointError naming the first
+        that is not."""
+        files = self.files(job_id)
+        for handle in handles:
             try:
-                size = path.stat().st_size
-                checksum = _file_checksum(path) if size == segment.byte_size else ""
+                size = files.byte_size(handle.path)
             except OSError as error:
-                raise DamagedCheckpointError(f"{path}: {error.strerror}") from error
-            if size != segment.byte_size:
-                raise DamagedCheckpointError(f"{path}: {size} bytes instead of {segment.byte_size}")
-            if checksum != segment.checksum:
-                raise DamagedCheckpointError(f"{path}: checksum mismatch")
+                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {reason(error)}") from error
+            if size != handle.byte_size:
+                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {size} bytes instead of {handle.byte_size}")
+
+    def verify(self, job_id: JobId, handles: Iterable[SegmentHandle | InFlightHandle]) -> None:
+        """`check`, and the checksum of every byte. Raises DamagedCheckpointError naming the first bad file."""
+        files = self.files(job_id)
+        for handle in handles:
+            self.check(job_id, [handle])
+            try:
+                found = checksum(files, handle.path)
+            except OSError as error:
+                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {reason(error)}") from error
+            if found != handle.checksum:
+                raise DamagedCheckpointError(f"{files.locate(handle.path)}: checksum mismatch")
 
     def remove(self, dropped: CheckpointManifest, retained: Iterable[CheckpointManifest]) -> None:
-        """Delete a checkpoint that is no longer retained and the state files that it alone named. Write-ahead files
-        stay: their writer removes them when it is sure of their commit."""
-        kept = {segment.path for manifest in retained for segment in manifest.segments}
-        directory = self.job_directory(dropped.job_id)
-        shutil.rmtree(directory / f"g{dropped.generation}" / f"chk-{dropped.checkpoint_id}", ignore_errors=True)
-        for segment in dropped.segments:
-            if segment.path not in kept:
-                (directory / segment.path).unlink(missing_ok=True)
+        """Delete a checkpoint that is no longer retained and the files that it alone named. Write-ahead files stay:
+        their writer removes them when it is sure of their commit. Raises OSError."""
+        kept: set[str] = set().union(*(manifest.paths for manifest in retained))
+        files = self.files(dropped.job_id)
+        # The manifest first: one that is there names files that are there.
+        files.delete(_manifest_path(dropped.generation, dropped.checkpoint_id))
+        for path in sorted(dropped.paths - kept - set(dropped.epoch_files)):
+            files.delete(path)
 
-    def sweep(self, job_id: JobId, retained: Iterable[tuple[CheckpointPointer, CheckpointManifest]]) -> int:
-        """Delete every file of the job that no retained checkpoint names; returns how many. Only while no attempt of
-        the job is deployed."""
-        directory = self.job_directory(job_id)
-        kept_paths: set[str] = set()
-        manifests = []
+    def sweep(
+        self, job_id: JobId, retained: Iterable[tuple[CheckpointPointer, CheckpointManifest]], generation: int
+    ) -> int:
+        """Delete every file of the job that no retained checkpoint names and that was written before `generation`,
+        the caller's own; returns how many. Raises OSError."""
+        kept: set[str] = set()
         for pointer, manifest in retained:
-            kept_paths.add(pointer.path)
-            kept_paths.update(segment.path for segment in manifest.segments)
-            manifests.append(manifest)
+            kept |= {pointer.path} | manifest.paths
+        files = self.files(job_id)
         removed = 0
-        for path in [p for p in directory.rglob("*") if p.is_file()]:
-            relative = str(path.relative_to(directory))
-            is_epoch = relative.startswith(EPOCHS + os.sep)
-            if relative in kept_paths or (is_epoch and any(m.names_epoch_file(path.name) for m in manifests)):
-                continue
-            path.unlink(missing_ok=True)
-            removed += 1
-        _remove_empty_directories(directory)
+        for stored in files.list(""):
+            if stored.path not in kept and _written_in(stored.path, job_id) < generation:
+                files.delete(stored.path)
+                removed += 1
+        for path in files.unsealed():
+            if _written_in(path, job_id) < generation:
+                files.discard_unsealed(path)
+                removed += 1
         return removed
 
     def drop_job(self, job_id: JobId) -> None:
-        """Delete everything of a job that has ended."""
-        shutil.rmtree(self.job_directory(job_id), ignore_errors=True)
+        """Delete everything of a job that has ended. Raises OSError."""
+        self.files(job_id).clear()
 
 
-def _file_checksum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_READ_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _manifest_path(generation: int, checkpoint_id: int) -> str:
+    return f"g{generation}/chk-{checkpoint_id}/{MANIFEST}"
 
 
-def sync_directory(directory: Path) -> None:
-    """Make what was created or renamed in it durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def reason(error: OSError) -> str:
+    """Why a file could not be read, without its name."""
+    return error.strerror or str(error)
 
 
-def _remove_empty_directories(directory: Path) -> None:
-    for path in sorted((p for p in directory.rglob("*") if p.is_dir()), reverse=True):
-        if path.name != EPOCHS and not any(path.iterdir()):
-            path.rmdir()
+def _written_in(path: str, job_id: JobId) -> int:
+    """The generation that wrote a file; 0 for what was copied from a savepoint."""
+    found = _MANIFEST_PATH.match(path) or re.search(rf"{job_id[:8]}-g(\d+)-v\d+-s\d+-a\d+", path)
+    return int(found[1]) if found else 0

@@ -306,7 +306,7 @@ class JobMaster:
             return
         self._prepared = (restored, splits)
         if restored.pointer is not None and restored.manifest is not None:
-            self._history.restored(restored.pointer, restored.manifest, store.job_directory(self.job_id))
+            self._history.restored(restored.pointer, restored.manifest, store.files(self.job_id))
         stopped = restored.pointer is not None and bool(restored.pointer.stopped_with)
         self.post(core.GenerationPrepared(self.record.generation, stopped))
 

@@ -207,13 +207,13 @@ def _adopted(
 def restore(records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph) -> Restored:
     """The latest committed checkpoint (before the first one: the savepoint that the job starts from), verified, as
     restore records of every task; files of attempts that no checkpoint names are swept. Raises RestoreRefusedError."""
-    directory = store.create_job_directory(record.job_id)
     pointer = records.pointer(record.job_id)
     if pointer is None and record.origin is not None:
         pointer = _adopted(records, store, record, graph, record.origin)
     manifest = _verified_manifest(store, record.job_id, pointer) if pointer is not None else None
-    store.sweep(record.job_id, [(pointer, manifest)] if pointer is not None and manifest is not None else [])
-    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, manifest, str(directory))
+    retained = [(pointer, manifest)] if pointer is not None and manifest is not None else []
+    store.sweep(record.job_id, retained, record.generation)
+    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, manifest, store.uri(record.job_id))
 
 
 class Outside:
@@ -280,7 +280,7 @@ class Outside:
 def _verified_manifest(store: CheckpointStore, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
     try:
         manifest = store.read(job_id, pointer)
-        store.verify(job_id, manifest.segments)
+        store.verify(job_id, manifest.files)
     except DamagedCheckpointError as error:
         raise RestoreRefusedError(f"checkpoint {pointer.checkpoint_id} is damaged: {error}") from error
     return manifest

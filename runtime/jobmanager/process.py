@@ -29,9 +29,9 @@ from runtime.api import (
     UnknownJobError,
     UnknownSavepointError,
 )
+from runtime.checkpoint.files import LocationError, absolute, normalized
 from runtime.checkpoint.manifest import CheckpointPointer
 from runtime.checkpoint.recovery import RestoreRefusedError
-from runtime.checkpoint.savepoint import SavepointDirectoryError, local_path
 from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import wall_clock_ms
 from runtime.config import JobManagerSettings
@@ -70,7 +70,8 @@ class JobManager:
         directory = settings.checkpoint_directory or str(Path(settings.data_directory) / CHECKPOINTS)
         self._masters: dict[JobId, JobMaster] = {}
         self._pool = SlotPool(self._masters)
-        self._services = Services(self._records, CheckpointStore(Path(directory)), self._pool, self._on_lost_leadership)
+        checkpoints = CheckpointStore(absolute(directory))
+        self._services = Services(self._records, checkpoints, self._pool, self._on_lost_leadership)
         self._ended: dict[JobId, JobStatus] = {}
         """Jobs that had ended before this JobManager started."""
         self._leadership_lost = asyncio.Event()
@@ -156,8 +157,8 @@ class JobManager:
                 f"Name one, or SET '{SAVEPOINT_DIRECTORY}' = '/…' (before the job's INSERT: for that job).",
             )
         try:
-            directory = str(local_path(directory))
-        except SavepointDirectoryError as error:
+            directory = normalized(directory)
+        except LocationError as error:
             raise SavepointRefusedError(str(error), "Name a directory that every process can reach.") from error
         return master.savepoints.trigger(msgspec.structs.replace(request, directory=directory))
 

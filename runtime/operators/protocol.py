@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from connectors.api import SplitState
+from connectors.api import CheckpointFiles, SplitState
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
 from runtime.elements import Batch, Watermark, WatermarkStatus
 from runtime.ids import AttemptId
@@ -32,8 +32,8 @@ class KeyGroupRange(msgspec.Struct, frozen=True):
 
 
 class OperatorContext(msgspec.Struct, frozen=True):
-    """What an operator knows of its task. `state_directory` is where its segments are written (absolute path);
-    handles hold paths relative to `checkpoint_directory`. `managed_bytes` is the operator's share of the slot's
+    """What an operator knows of its task. `files` are those of the job's checkpoints: handles hold paths in them.
+    `managed_bytes` is the operator's share of the slot's
     managed memory (0 = unlimited). `wall_clock_ms` is the injected wall clock."""
 
     attempt: AttemptId
@@ -41,8 +41,7 @@ class OperatorContext(msgspec.Struct, frozen=True):
     max_parallelism: int
     key_groups: KeyGroupRange
     settings: dict[str, str]
-    checkpoint_directory: str
-    state_directory: str
+    files: CheckpointFiles
     restore: OperatorRestore | None
     managed_bytes: int
     wall_clock_ms: Callable[[], int]
@@ -90,6 +89,16 @@ class TimedOperator(Protocol):
 
     def on_timer(self, now_ms: int) -> Iterator[Batch]:
         """Every timer up to `now_ms` fires."""
+
+
+@runtime_checkable
+class FiringOperator(Protocol):
+    """What an operator has besides `Operator` if between two pieces of `advance` and `on_timer` its state holds exactly
+    what has not been put out: the task may be held up there, and a snapshot taken."""
+
+    @property
+    def keeps_unsent(self) -> bool:
+        """True."""
 
 
 @runtime_checkable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -18,9 +17,6 @@ from runtime.operators.environment import TaskEnvironment
 from runtime.operators.protocol import FinishSnapshot, OperatorContext
 from runtime.operators.sink_constraints import ConstraintEnforcer
 from runtime.protocol.messages import CheckpointRequested
-
-EPOCH_DIRECTORY = "epochs"
-"""Where write-ahead files go, below the job's checkpoint directory."""
 
 
 def table_definition(table: TableRef) -> TableDefinition:
@@ -62,7 +58,6 @@ class SinkOperator:
     def open(self) -> None:
         """Fences and resolves what earlier attempts left behind; no source has started yet."""
         context, descriptor = self._context, self._environment.descriptor
-        epochs = Path(context.checkpoint_directory, EPOCH_DIRECTORY)
         connector = registry.connector(self._node.table.connector)
         self._writer = connector.sink(table_definition(self._node.table)).writer(
             SinkContext(
@@ -71,13 +66,12 @@ class SinkOperator:
                 namespace=descriptor.namespaces.get(self.uid, ""),
                 incarnation=descriptor.incarnation,
                 attempt=str(context.attempt),
-                epoch_directory=str(epochs),
+                files=context.files,
                 restored_checkpoint_id=descriptor.restored_checkpoint_id,
                 metadata_columns=metadata_fields(self._node.metadata_columns),
                 local_time_zone=context.settings.get(LOCAL_TIME_ZONE, "UTC"),
             )
         )
-        epochs.mkdir(parents=True, exist_ok=True)
         owners = context.restore.owners if context.restore is not None else ()
         self.markers = self._writer.recover(list(owners) or [OwnerState(context.subtask_index)])
 

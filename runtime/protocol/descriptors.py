@@ -49,9 +49,9 @@ class OutputDescriptor(msgspec.Struct, frozen=True):
 
 
 class TaskDescriptor(msgspec.Struct, frozen=True):
-    """`settings` are the job's effective settings (Flink's keys). `checkpoint_directory` is the job's own directory
-    in the checkpoint store; `incarnation` names the generation in sink markers; `namespaces` maps a sink operator's
-    uid to its namespace; `restored_checkpoint_id` is 0 for a fresh start."""
+    """`settings` are the job's effective settings (Flink's keys). `checkpoint_directory` is the URI of the job's own
+    place in the checkpoint store; `incarnation` names the generation in sink markers; `namespaces` maps a sink
+    operator's uid to its namespace; `restored_checkpoint_id` is 0 for a fresh start."""
 
     attempt: AttemptId
     vertex: Vertex

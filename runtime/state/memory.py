@@ -23,12 +23,10 @@ class SegmentedBackend(ABC):
     def __init__(self, operator: str, context: OperatorContext) -> None:
         self._operator = operator
         self._managed_bytes = context.managed_bytes
-        self._checkpoint_directory = context.checkpoint_directory
+        self._files = context.files
         self._owned: KeyGroupRange = context.key_groups
         self._restored: tuple[SegmentHandle, ...] = context.restore.segments if context.restore else ()
-        self._writer = SegmentWriter(
-            context.checkpoint_directory, context.state_directory, operator, str(context.attempt)
-        )
+        self._writer = SegmentWriter(context.files, operator, str(context.attempt))
         self._wall_clock_ms = context.wall_clock_ms
         self._windows: dict[str, MemoryWindowState] = {}
         self._tables: dict[str, MemoryKeyedTable] = {}
@@ -44,7 +42,7 @@ class SegmentedBackend(ABC):
         state = self._windows[name] = self._make_windows(name, schema, reduce)
         for handle in self._restored:
             if handle.state == name:
-                for rows in read_owned(self._checkpoint_directory, handle, self._owned):
+                for rows in read_owned(self._files, handle, self._owned):
                     state.restore(rows, handle.path)
         return state
 
@@ -56,7 +54,7 @@ class SegmentedBackend(ABC):
         table = self._tables[name] = self._make_table(shape)
         for handle in self._restored:
             if handle.state == name:
-                for rows in read_owned(self._checkpoint_directory, handle, self._owned):
+                for rows in read_owned(self._files, handle, self._owned):
                     table.restore(rows, handle.path)
         table.finish_restore()
         return table

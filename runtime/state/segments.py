@@ -2,33 +2,33 @@
 
 A segment is an Arrow IPC file whose rows are sorted by key group (first column). Batches end at borders of key groups;
 the file's metadata lists, per key group, its batch and row range, and Arrow's own footer the byte range of each batch.
-So a reader fetches only batches that hold key groups it owns. A segment is written under a temporary name, synced and
-renamed; its name is never used twice; its handle carries the SHA-256 of the whole file.
+So a reader fetches only batches that hold key groups it owns. A segment's name is never used twice; its handle carries
+the SHA-256 of the whole file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from connectors.api import CheckpointFiles
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
 from runtime.state.errors import SegmentError
 
 FORMAT_VERSION = 1
+STATE_FOLDER = "state"
+"""Where segments go, within a job's checkpoint files."""
 _METADATA_KEY = b"headrace.segment"
 _ROWS_PER_BATCH = 16_384
-_HASH_PIECE_BYTES = 1 << 20
 
 
 class KeyGroupRows(msgspec.Struct, frozen=True, array_like=True):
@@ -51,78 +51,74 @@ class SegmentFooter(msgspec.Struct, frozen=True):
 class SegmentWriter:
     """Writes the segments of one operator of one attempt: the attempt and a running number make names unique."""
 
-    def __init__(self, checkpoint_directory: str, state_directory: str, uid: str, attempt: str) -> None:
-        self._root = Path(checkpoint_directory)
-        self._directory = Path(state_directory)
+    def __init__(self, files: CheckpointFiles, uid: str, attempt: str) -> None:
+        self._files = files
         self._prefix = f"{attempt}-{hashlib.sha256(uid.encode()).hexdigest()[:8]}"
         # Names are taken by the task's thread and by the one that writes: `next` is atomic.
         self._sequence = itertools.count(1)
 
-    def reserve_name(self, state: str, checkpoint_id: int) -> str:
-        """A file name that this attempt has not used before."""
+    def write(
+        self,
+        state: str,
+        rows: pa.RecordBatch,
+        *,
+        checkpoint_id: int,
+        is_delta: bool = False,
+        is_removal: bool = False,
+    ) -> SegmentHandle:
+        """Write `rows` (sorted by key group, at least one) as a segment of its own. Raises OSError."""
         readable = re.sub(r"[^A-Za-z0-9_]+", "_", state)
-        return f"{self._prefix}-{readable}-c{checkpoint_id}-{next(self._sequence)}.arrow"
-
-    def write(self, name: str, state: str, rows: pa.RecordBatch) -> SegmentHandle:
-        """Write `rows` (sorted by key group, at least one) as segment `name`. Raises OSError."""
+        name = f"{self._prefix}-{readable}-c{checkpoint_id}-{next(self._sequence)}.arrow"
         groups = rows.column(0).to_numpy()
         batches, index = _cut(groups)
         footer = msgspec.json.encode(SegmentFooter(FORMAT_VERSION, state, index))
         schema = rows.schema.with_metadata({_METADATA_KEY: footer})
-        self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / name
-        temporary = path.with_name(name + ".tmp")
-        with temporary.open("xb") as raw:
+        file = self._files.create(f"{STATE_FOLDER}/{name}")
+        try:
             options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with pa.ipc.new_file(raw, schema, options=options) as writer:
+            with pa.ipc.new_file(cast(Any, file), schema, options=options) as writer:
                 for first, count in batches:
                     writer.write_batch(rows.slice(first, count).replace_schema_metadata(schema.metadata))
-            raw.flush()
-            os.fsync(raw.fileno())
-        byte_size, checksum = _size_and_checksum(temporary)
-        temporary.rename(path)
-        _sync_directory(self._directory)
+            sealed = file.seal()
+        finally:
+            file.discard()
         return SegmentHandle(
-            path=os.path.relpath(path, self._root),
+            path=sealed.path,
             state=state,
             key_group_first=int(groups[0]),
             key_group_last=int(groups[-1]),
             row_count=rows.num_rows,
-            byte_size=byte_size,
-            checksum=checksum,
+            byte_size=sealed.byte_size,
+            checksum=sealed.checksum,
+            checkpoint_id=checkpoint_id,
+            is_delta=is_delta,
+            is_removal=is_removal,
         )
 
 
-def verify(checkpoint_directory: str, handle: SegmentHandle) -> None:
-    """Check size and checksum of a segment against its handle. Raises SegmentError naming the file."""
-    path = Path(checkpoint_directory) / handle.path
-    try:
-        byte_size, checksum = _size_and_checksum(path)
-    except OSError as error:
-        raise SegmentError(f"state file {path} cannot be read: {error}") from error
-    if (byte_size, checksum) != (handle.byte_size, handle.checksum):
-        raise SegmentError(f"state file {path} is damaged: its size or SHA-256 is not that of the checkpoint")
-
-
-def read_owned(checkpoint_directory: str, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-    """The rows of the segment whose key groups are in `owned`, in stored order; the file is verified first. Batches
-    without owned key groups are not read again. Raises SegmentError."""
-    if handle.key_group_last < owned.first or handle.key_group_first > owned.last:
+def read_owned(files: CheckpointFiles, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+    """The rows that the handle names of the key groups in `owned`, in stored order. The file is read once, whole: its
+    checksum is that of all its bytes. Raises SegmentError."""
+    owned = KeyGroupRange(max(owned.first, handle.key_group_first), min(owned.last, handle.key_group_last))
+    if owned.first > owned.last:
         return
-    verify(checkpoint_directory, handle)
-    path = Path(checkpoint_directory) / handle.path
+    path = files.locate(handle.path)
     try:
-        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+        with files.open(handle.path) as source:
+            data = source.read_buffer(handle.byte_size + 1)
+        if data.size != handle.byte_size or hashlib.sha256(data).hexdigest() != handle.checksum:
+            raise SegmentError(f"state file {path} is damaged: its size or SHA-256 is not that of the checkpoint")
+        with pa.ipc.open_file(data) as reader:
             footer = _footer(reader.schema, path)
             for batch, first, count in _owned_ranges(footer, owned):
                 rows = reader.get_batch(batch).replace_schema_metadata(None)
                 # A copy: what is kept must not hold the foreign rows of the batch.
-                yield rows if count == rows.num_rows else rows.take(np.arange(first, first + count))
+                yield rows if count == rows.num_rows else rows.take(pa.array(np.arange(first, first + count)))
     except (OSError, pa.ArrowInvalid) as error:
         raise SegmentError(f"state file {path} cannot be read: {error}") from error
 
 
-def _footer(schema: pa.Schema, path: Path) -> SegmentFooter:
+def _footer(schema: pa.Schema, path: str) -> SegmentFooter:
     metadata: dict[bytes, bytes] = schema.metadata or {}
     try:
         footer = msgspec.json.decode(metadata.get(_METADATA_KEY, b""), type=SegmentFooter)
@@ -158,22 +154,3 @@ def _owned_ranges(footer: SegmentFooter, owned: KeyGroupRange) -> Iterator[tuple
             ranges[entry.batch] = (first, count + entry.row_count)
     for batch, (first, count) in ranges.items():
         yield batch, first, count
-
-
-def _size_and_checksum(path: Path) -> tuple[int, str]:
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("rb") as file:
-        while piece := file.read(_HASH_PIECE_BYTES):
-            digest.update(piece)
-            size += len(piece)
-    return size, digest.hexdigest()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

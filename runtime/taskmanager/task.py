@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
 from planner.ir import operators as ir
+from runtime.checkpoint.files import open_files
 from runtime.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
@@ -64,8 +64,6 @@ from runtime.taskmanager.task_timers import TaskTimers
 from runtime.taskmanager.time_accounting import TimeAccount, Waiting
 from runtime.taskmanager.watermark_valve import WatermarkValve
 
-STATE_DIRECTORY = "state"
-"""Where segments go, below the job's checkpoint directory."""
 POLL_MS_MAX = 50
 """A source waits at most this long for rows before it looks at its mail."""
 
@@ -98,8 +96,7 @@ def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: i
         max_parallelism=descriptor.vertex.max_parallelism,
         key_groups=KeyGroupRange(first, last),
         settings=descriptor.settings,
-        checkpoint_directory=descriptor.checkpoint_directory,
-        state_directory=str(Path(descriptor.checkpoint_directory, STATE_DIRECTORY)),
+        files=open_files(descriptor.checkpoint_directory),
         restore=next((r for r in descriptor.restore if r.uid == node.uid), None),
         managed_bytes=services.managed_bytes,
         wall_clock_ms=services.wall_clock_ms,
@@ -283,7 +280,6 @@ class Task:
         self._end()
 
     def _initialize(self) -> None:
-        Path(self.descriptor.checkpoint_directory, STATE_DIRECTORY).mkdir(parents=True, exist_ok=True)
         self._chain.open()
         if self._source is not None:
             self._source.open()

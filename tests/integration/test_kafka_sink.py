@@ -15,7 +15,7 @@ import pytest
 from connectors import registry
 from connectors.api import Committable, MetadataField, OwnerState, SinkConnector, SinkWriter
 from connectors.errors import ConnectorError, OptionError
-from connectors.kafka.epoch_file import locate, reference
+from connectors.kafka.epoch_file import reference
 from connectors.kafka.protocol import Fork, MarkerLost
 from connectors.kafka.transactions import marker_topic, read_markers
 from planner.ir.types import BYTES, STRING, map_of, timestamp_ltz
@@ -321,7 +321,7 @@ def test_a_damaged_or_missing_file_stops_recovery(place: Place) -> None:
     writer.write(rows(0, 0, 10), None)
     pending = writer.prepare_commit(1)
     writer.close()
-    path = locate(pending[0], str(place.directory))
+    path = place.directory / pending[0].file
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -391,7 +391,7 @@ def test_files_go_one_commit_after_their_own(place: Place) -> None:
         writer.write(rows(0, number * 10, 10), None)
         names.append(reference(writer.prepare_commit(number)[-1]).file)
         writer.commit(number)
-    assert [path.name for path in place.directory.iterdir()] == names[-1:]
+    assert [f"epochs/{path.name}" for path in (place.directory / "epochs").iterdir()] == names[-1:]
     writer.close()
 
 

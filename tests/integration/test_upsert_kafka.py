@@ -26,6 +26,7 @@ from connectors.errors import ConnectorError, RecordError
 from connectors.kafka.partitioner import murmur2
 from planner.ir.types import BIGINT, INT, STRING, DataType, Field, map_of, timestamp_ltz, to_arrow
 from planner.ir.types import BYTES as VARBINARY
+from runtime.checkpoint.files import LocalFiles
 from tests.support.topics import DEADLINE_S, Record, create_topic, produce, read_topic, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -103,7 +104,7 @@ class Table:
             namespace=namespace,
             incarnation=changes.get("incarnation", "g1"),
             attempt=changes.get("attempt", "a1"),
-            epoch_directory=str(directory),
+            files=LocalFiles(str(directory)),
             restored_checkpoint_id=changes.get("restored_checkpoint_id", 0),
             metadata_columns=metadata,
             local_time_zone="UTC",

@@ -12,6 +12,7 @@ import msgspec
 
 from planner.ir.operators import AggregateCall, AggregateFunction
 from planner.ir.types import INTEGER_BITS, TypeRoot
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.snapshot import OperatorRestore
 from runtime.elements import Batch
 from runtime.key_groups import key_group_range
@@ -46,8 +47,7 @@ def operator_context(
         max_parallelism=128,
         key_groups=KeyGroupRange(*key_group_range(subtask_index, parallelism, 128)),
         settings={},
-        checkpoint_directory=folder,
-        state_directory=folder,
+        files=LocalFiles(folder),
         restore=restore,
         managed_bytes=0,
         wall_clock_ms=wall_clock_ms or WallClock(),

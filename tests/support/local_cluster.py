@@ -13,6 +13,7 @@ from pathlib import Path
 from connectors.registry import connector
 from planner.ir.job_graph import EdgeKind, JobGraph, Vertex
 from planner.ir.operators import Sink, Source
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
 from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
 from runtime.checkpoint.snapshot import SubtaskSnapshot
@@ -94,8 +95,7 @@ class LocalTask:
                 max_parallelism=vertex.max_parallelism,
                 key_groups=KeyGroupRange(first, last),
                 settings=cluster.graph.settings,
-                checkpoint_directory=str(cluster.directory),
-                state_directory=str(cluster.directory / "state"),
+                files=LocalFiles(str(cluster.directory)),
                 restore=restores.get(node.uid),
                 managed_bytes=0,
                 wall_clock_ms=lambda: WALL_CLOCK_MS + int(cluster.now_ms),

@@ -18,6 +18,7 @@ from connectors.api import (
 )
 from planner.ir.job_graph import Vertex
 from planner.ir.operators import Operator
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.snapshot import OperatorRestore
 from runtime.elements import Batch
 from runtime.ids import AttemptId, JobId
@@ -61,8 +62,7 @@ class Surroundings:
             max_parallelism=128,
             key_groups=KeyGroupRange(0, 127),
             settings=settings or {},
-            checkpoint_directory=directory,
-            state_directory=directory,
+            files=LocalFiles(directory),
             restore=restore,
             managed_bytes=0,
             wall_clock_ms=lambda: 1_700_000_000_000,

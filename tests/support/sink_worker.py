@@ -20,6 +20,7 @@ import pyarrow as pa
 from connectors import registry
 from connectors.api import Committable, OwnerState, SinkContext, TableDefinition
 from planner.ir.types import BIGINT, STRING, Field
+from runtime.checkpoint.files import LocalFiles
 
 KILL_POINTS = ("written", "sealed", "begun", "produced", "marked", "committed", "acknowledged")
 RECOVERY_KILL_POINTS = ("opened", "fenced", "read", "begun", "produced", "marked", "committed", "recovered")
@@ -56,7 +57,7 @@ def context(namespace: str, directory: Path, **changes: Any) -> SinkContext:
         namespace=namespace,
         incarnation="g1",
         attempt="a1",
-        epoch_directory=str(directory),
+        files=LocalFiles(str(directory)),
         restored_checkpoint_id=0,
         metadata_columns=(),
         local_time_zone="UTC",

@@ -23,6 +23,7 @@ from planner.ir.operators import (
     accumulator_types,
 )
 from planner.ir.types import DataType
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
 from runtime.elements import MIN_WATERMARK_MS, Batch
 from runtime.ids import AttemptId, JobId
@@ -58,8 +59,7 @@ def operator_context(
         max_parallelism=MAX_PARALLELISM,
         key_groups=KeyGroupRange(first, last),
         settings=settings or {},
-        checkpoint_directory=str(directory),
-        state_directory=str(directory / "state"),
+        files=LocalFiles(str(directory)),
         restore=restore,
         managed_bytes=managed_bytes,
         wall_clock_ms=wall_clock_ms,

@@ -11,6 +11,7 @@ import pytest
 from connectors.api import Committable
 from connectors.errors import ConnectorError
 from connectors.kafka.epoch_file import EpochFileWriter, EpochReference, read_epoch, record_schema
+from runtime.checkpoint.files import LocalFiles
 
 
 def records(schema: pa.Schema, count: int) -> pa.RecordBatch:
@@ -24,55 +25,58 @@ def records(schema: pa.Schema, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def committable(reference: EpochReference, count: int) -> Committable:
-    return Committable(0, 1, "g", reference.encode(), count, 0)
+def committable(writer: EpochFileWriter, reference: EpochReference, count: int) -> Committable:
+    return Committable(0, 1, "g", reference.encode(), count, writer.byte_size, reference.file)
 
 
 def test_what_is_sealed_is_read_back(tmp_path: Path) -> None:
     schema = record_schema(keys=False, timestamps=False, headers=False)
-    writer = EpochFileWriter(tmp_path / "deep" / "er", "f.arrow", schema)
+    writer = EpochFileWriter(LocalFiles(str(tmp_path)), "f.arrow", schema)
     writer.write(records(schema, 5))
     writer.write(records(schema, 3))
     assert writer.record_count == 8
     sealed = writer.seal("t")
     assert sealed is not None
-    assert (sealed.topic, sealed.file) == ("t", "f.arrow")
-    size = (tmp_path / "deep" / "er" / "f.arrow").stat().st_size
+    assert (sealed.topic, sealed.file) == ("t", "epochs/f.arrow")
+    size = (tmp_path / "epochs" / "f.arrow").stat().st_size
     assert writer.byte_size == size
-    batches = list(read_epoch(committable(sealed, 8), str(tmp_path), verify=True))
+    batches = list(read_epoch(committable(writer, sealed, 8), LocalFiles(str(tmp_path)), verify=True))
     assert [batch.num_rows for batch in batches] == [5, 3]
     assert batches[0].column(2).to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_an_empty_epoch_has_no_file(tmp_path: Path) -> None:
-    writer = EpochFileWriter(tmp_path, "f.arrow", record_schema(keys=True, timestamps=True, headers=True))
+    writer = EpochFileWriter(
+        LocalFiles(str(tmp_path)), "f.arrow", record_schema(keys=True, timestamps=True, headers=True)
+    )
     assert writer.seal("t") is None
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_discarded_file_is_gone(tmp_path: Path) -> None:
     schema = record_schema(keys=False, timestamps=False, headers=False)
-    writer = EpochFileWriter(tmp_path, "f.arrow", schema)
+    writer = EpochFileWriter(LocalFiles(str(tmp_path)), "f.arrow", schema)
     writer.write(records(schema, 5))
     writer.discard()
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_name_is_never_used_twice(tmp_path: Path) -> None:
     schema = record_schema(keys=False, timestamps=False, headers=False)
-    (tmp_path / "f.arrow").write_bytes(b"another epoch")
+    (tmp_path / "epochs").mkdir()
+    (tmp_path / "epochs" / "f.arrow").write_bytes(b"another epoch")
     with pytest.raises(FileExistsError):
-        EpochFileWriter(tmp_path, "f.arrow", schema).write(records(schema, 5))
+        EpochFileWriter(LocalFiles(str(tmp_path)), "f.arrow", schema).write(records(schema, 5))
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     schema = record_schema(keys=False, timestamps=False, headers=False)
-    writer = EpochFileWriter(tmp_path, "f.arrow", schema)
+    writer = EpochFileWriter(LocalFiles(str(tmp_path)), "f.arrow", schema)
     writer.write(records(schema, 500))
     sealed = writer.seal("t")
     assert sealed is not None
-    path = tmp_path / "f.arrow"
+    path = tmp_path / "epochs" / "f.arrow"
     content = bytearray(path.read_bytes())
     if damage == "flip":
         content[len(content) // 2] ^= 1
@@ -80,4 +84,4 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
         del content[-20:]
     path.write_bytes(content)
     with pytest.raises(ConnectorError, match="damaged"):
-        list(read_epoch(committable(sealed, 500), str(tmp_path), verify=True))
+        list(read_epoch(committable(writer, sealed, 500), LocalFiles(str(tmp_path)), verify=True))

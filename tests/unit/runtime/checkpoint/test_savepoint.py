@@ -22,17 +22,18 @@ OLD, NEW = JobId("a" * 32), JobId("b" * 32)
 
 @pytest.fixture
 def store(tmp_path: Path) -> CheckpointStore:
-    return CheckpointStore(tmp_path / "checkpoints")
+    return CheckpointStore(str(tmp_path / "checkpoints"))
 
 
 def manifest(store: CheckpointStore) -> CheckpointManifest:
     """A job directory with one state file, one named write-ahead file, and one of each that nothing names."""
-    directory = store.create_job_directory(OLD)
-    (directory / "state").mkdir()
+    directory = Path(store.uri(OLD))
+    (directory / "state").mkdir(parents=True)
+    (directory / "epochs").mkdir()
     for name in ("state/a", "state/orphan", "epochs/e-1.arrow", "epochs/orphan.arrow"):
         (directory / name).write_bytes(name.encode())
     segment = SegmentHandle("state/a", "s", 0, 127, 1, 7, hashlib.sha256(b"state/a").hexdigest())
-    epoch = Committable(0, 3, "i", b'{"file":"e-1.arrow"}', 1, 10, "e-1.arrow")
+    epoch = Committable(0, 3, "i", b"", 1, 10, "epochs/e-1.arrow")
     operator = OperatorSnapshot("op", segments=(segment,), committables=(epoch,))
     snapshot = SubtaskSnapshot(0, "v", 0, 1, (operator,))
     return CheckpointManifest(OLD, 2, 3, "i", 0, 0, "", 0, (), (snapshot,), is_savepoint=True)
@@ -48,7 +49,7 @@ def test_a_savepoint_is_whole_and_can_be_moved(store: CheckpointStore, tmp_path:
     assert Path(location).parent == tmp_path / "savepoints"
     assert Path(location).name.startswith("savepoint-aaaaaa-")
     assert files(Path(location)) == {"manifest", "state/a", "epochs/e-1.arrow"}
-    shutil.rmtree(store.job_directory(OLD))
+    shutil.rmtree(Path(store.uri(OLD)))
     moved = tmp_path / "moved"
     shutil.move(location, moved)
     found = savepoints.read(f"file://{moved}")
@@ -63,20 +64,20 @@ def test_a_savepoint_is_whole_and_can_be_moved(store: CheckpointStore, tmp_path:
     own = store.read(NEW, pointer)
     store.verify(NEW, own.segments)
     assert (own.job_id, own.generation, own.checkpoint_id, own.is_savepoint) == (NEW, 0, 3, False)
-    assert files(store.job_directory(NEW)) == {"g0/chk-3/manifest", "state/a", "epochs/e-1.arrow"}
-    assert store.sweep(NEW, [(pointer, own)]) == 0
+    assert files(Path(store.uri(NEW))) == {"g0/chk-3/manifest", "state/a", "epochs/e-1.arrow"}
+    assert store.sweep(NEW, [(pointer, own)], 1) == 0
     assert files(moved) == before
 
 
 def test_nothing_is_left_of_a_savepoint_that_cannot_be_completed(store: CheckpointStore, tmp_path: Path) -> None:
     written = manifest(store)
     target = tmp_path / "savepoints"
-    epoch = store.job_directory(OLD) / "epochs/e-1.arrow"
+    epoch = Path(store.uri(OLD)) / "epochs/e-1.arrow"
     epoch.rename(epoch.with_name("gone"))
     with pytest.raises(DamagedCheckpointError, match=r"e-1.arrow: No such file"):
         savepoints.write(store, written, str(target))
     epoch.with_name("gone").rename(epoch)
-    (store.job_directory(OLD) / "state/a").write_bytes(b"STATE/a")
+    (Path(store.uri(OLD)) / "state/a").write_bytes(b"STATE/a")
     with pytest.raises(DamagedCheckpointError, match="state/a: checksum mismatch"):
         savepoints.write(store, written, str(target))
     assert list(target.iterdir()) == []
@@ -90,7 +91,7 @@ def test_what_is_no_savepoint_is_refused_with_a_reason(store: CheckpointStore, t
     with pytest.raises(RestoreRefusedError, match="not in other stores"):
         savepoints.read("s3://bucket/savepoint")
     checkpoint = msgspec.structs.replace(manifest(store), is_savepoint=False)
-    directory = store.job_directory(OLD) / store.write(checkpoint).path
+    directory = Path(store.uri(OLD)) / store.write(checkpoint).path
     with pytest.raises(RestoreRefusedError, match="is a checkpoint that belongs to job"):
         savepoints.read(str(directory))
     location = savepoints.write(store, msgspec.structs.replace(checkpoint, is_savepoint=True), str(tmp_path / "s"))

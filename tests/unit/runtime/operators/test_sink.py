@@ -50,7 +50,7 @@ def test_open_recovers_its_owners_before_anything_is_written(monkeypatch: pytest
     assert bench.sink.markers == {0: 7, 4: 7}
     context = bench.writer.context
     assert context is not None
-    assert Path(context.epoch_directory).is_dir()
+    assert context.files.locate("x") == str(tmp_path / "x")
     assert (context.attempt, context.incarnation) == (str(ATTEMPT), "inc")
 
 

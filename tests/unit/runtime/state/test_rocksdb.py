@@ -117,7 +117,7 @@ def test_the_backend_is_a_setting(tmp_path: Path) -> None:
 def test_states_of_one_operator_are_restored_by_name(tmp_path: Path) -> None:
     for backend in ("hashmap", "rocksdb"):
         settings = {"state.backend.type": backend}
-        opened = open_backend("op", msgspec.structs.replace(operator_context(tmp_path), settings=settings))
+        opened = open_backend("op", msgspec.structs.replace(operator_context(tmp_path / backend), settings=settings))
         keys, values = pa.schema([("k", pa.int64())]), pa.schema([pa.field("v", pa.int64(), nullable=False)])
         for name, count in (("a", 3), ("b", 5)):
             table = opened.keyed_table(name, keys, values)
@@ -125,6 +125,6 @@ def test_states_of_one_operator_are_restored_by_name(tmp_path: Path) -> None:
             table.settle()
         restore = OperatorRestore("op", segments=opened.capture(1)())
         opened.close()
-        again = open_backend("op", operator_context(tmp_path, restore=restore))
+        again = open_backend("op", operator_context(tmp_path / backend, restore=restore))
         assert [again.keyed_table(name, keys, values).row_count for name in ("b", "a")] == [5, 3]
         again.close()

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
 from runtime.state.errors import SegmentError
@@ -34,7 +35,7 @@ def rows_of(groups: list[int]) -> pa.RecordBatch:
 
 
 def writer(directory: Path, attempt: str = "a1") -> SegmentWriter:
-    return SegmentWriter(str(directory), str(directory / "chk-1"), "uid/of: an operator", attempt)
+    return SegmentWriter(LocalFiles(str(directory)), "uid/of: an operator", attempt)
 
 
 def write(directory: Path, rows: pa.RecordBatch) -> SegmentHandle:
@@ -44,7 +45,9 @@ def write(directory: Path, rows: pa.RecordBatch) -> SegmentHandle:
 
 def read(directory: Path, handle: SegmentHandle, first: int, last: int) -> list[dict[str, object]]:
     return [
-        row for batch in read_owned(str(directory), handle, KeyGroupRange(first, last)) for row in batch.to_pylist()
+        row
+        for batch in read_owned(LocalFiles(str(directory)), handle, KeyGroupRange(first, last))
+        for row in batch.to_pylist()
     ]
 
 
@@ -71,11 +74,11 @@ def test_large_segments_are_cut_at_borders_of_key_groups(tmp_path: Path) -> None
 
 def test_the_handle_describes_the_file(tmp_path: Path) -> None:
     handle = write(tmp_path, rows_of([5, 5, 9]))
-    assert handle.path.startswith("chk-1/")
+    assert handle.path.startswith("state/")
     assert (handle.key_group_first, handle.key_group_last, handle.row_count) == (5, 9, 3)
     assert handle.byte_size == (tmp_path / handle.path).stat().st_size
-    verify(str(tmp_path), handle)
-    assert [path.name for path in (tmp_path / "chk-1").iterdir()] == [Path(handle.path).name]
+    verify(LocalFiles(str(tmp_path)), handle)
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [Path(handle.path).name]
 
 
 def test_names_are_never_used_twice(tmp_path: Path) -> None:
