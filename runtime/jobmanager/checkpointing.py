@@ -10,7 +10,6 @@ from typing import assert_never
 import msgspec
 
 from connectors.api import CheckpointFiles
-from connectors.api import CheckpointFiles
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
