@@ -130,8 +130,9 @@ def unclaimed(ours: Sequence[Row], theirs: Sequence[Row], query: Query, claimed:
     if found:
         return found
     shown = {_key([row[i] for i in claimed]) for row in ours}
-    # A claimed column is a key or COUNT(*), whose one ingredient stands at its place.
-    claims = {_key([row[i] for i in claimed]) for row in theirs}
+    # A claimed column is a key or COUNT(*), whose one ingredient is behind those of the aggregates before it.
+    places = [i + sum(len(a.ingredients) - 1 for a in query.aggregates[: max(0, i - keys)]) for i in claimed]
+    claims = {_key([row[i] for i in places]) for row in theirs}
     found += [f"nobody has the key {key}" for key in claims - shown]
     present = [row for row in theirs if _key(row[:keys]) in {_key(own[:keys]) for own in ours}]
     return found + differences(ours, present, query)
