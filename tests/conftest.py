@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import s3 as s3_support
 from tests.support.kafka import broker_for_tests
 
 # A run of the suite draws the same examples every time; `make fuzz` draws many new ones. No deadline per example:
@@ -31,3 +32,10 @@ def kafka() -> Iterator[str]:
     """
     with broker_for_tests() as bootstrap_servers:
         yield bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[s3_support.S3Server]:
+    """A real S3 server, started at first use and shared by the session (under pytest-xdist: by the worker)."""
+    with s3_support.server_for_tests() as server:
+        yield server

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib
 import io
 import os
 import shutil
@@ -24,6 +25,8 @@ import pyarrow as pa
 
 from connectors.api import CheckpointFiles, StoredFile
 
+OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3p": "s3", "gs": "gs", "az": "az"}
+"""Schemes of URIs, and the one each of them means."""
 _FILE_SCHEME = "file:"
 _PIECE_BYTES = 1 << 20
 _HIDDEN = "."
@@ -65,7 +68,15 @@ def normalized(uri: str) -> str:
     if text.startswith(_FILE_SCHEME):
         text = "/" + text.removeprefix(_FILE_SCHEME).lstrip("/")
     elif "://" in text:
-        raise LocationError(f"'{uri}': files are kept in directories, not in other stores")
+        scheme, _, rest = text.partition("://")
+        bucket, _, path = rest.partition("/")
+        if scheme not in OBJECT_STORES:
+            raise LocationError(
+                f"'{uri}': files are kept in directories and at {', '.join(f'{s}://' for s in OBJECT_STORES)}"
+            )
+        if not bucket or "@" in bucket:
+            raise LocationError(f"'{uri}' does not begin with the name of a bucket")
+        return "/".join((f"{OBJECT_STORES[scheme]}://{bucket}", *filter(None, path.split("/"))))
     if not text.startswith("/"):
         raise LocationError(f"'{uri}' is not an absolute path")
     return str(Path(text))
@@ -83,7 +94,18 @@ def below(uri: str, *parts: str) -> str:
 
 def open_files(uri: str) -> JobFiles:
     """Connects to nothing yet. Raises LocationError."""
-    return LocalFiles(normalized(uri))
+    place = normalized(uri)
+    if not is_object_store(place):
+        return LocalFiles(place)
+    # Megabytes that whoever keeps files in a directory does not load.
+    object_store = importlib.import_module("runtime.checkpoint.object_store")
+    files: JobFiles = object_store.ObjectStoreFiles(place)
+    return files
+
+
+def is_object_store(uri: str) -> bool:
+    """Of a normalized URI."""
+    return "://" in uri
 
 
 def checked_path(path: str) -> str:

@@ -42,6 +42,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     # server.demo.outside plays the user's own consumer, which proves what the engine wrote.
     "confluent_kafka": ("connectors.kafka", "server.demo.outside"),
     "rocksdict": ("runtime.state.rocksdb",),
+    "obstore": ("runtime.checkpoint.object_store",),
 }
 NEVER_IN: dict[str, tuple[str, ...]] = {"planner.ir": ("sqlglot",)}
 

@@ -88,8 +88,8 @@ def test_what_is_no_savepoint_is_refused_with_a_reason(store: CheckpointStore, t
         savepoints.read("/nowhere")
     with pytest.raises(RestoreRefusedError, match="not an absolute path"):
         savepoints.read("savepoints/1")
-    with pytest.raises(RestoreRefusedError, match="not in other stores"):
-        savepoints.read("s3://bucket/savepoint")
+    with pytest.raises(RestoreRefusedError, match="are kept in directories and at s3"):
+        savepoints.read("hdfs://host/savepoint")
     checkpoint = msgspec.structs.replace(manifest(store), is_savepoint=False)
     directory = Path(store.uri(OLD)) / store.write(checkpoint).path
     with pytest.raises(RestoreRefusedError, match="is a checkpoint that belongs to job"):
