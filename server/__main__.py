@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from server.config import CONFIG_VARIABLE, Config, ConfigError, changed, load
+from server.config import CONFIG_VARIABLE, Config, ConfigError, changed, load, s3_environment
 
 if TYPE_CHECKING:
     from runtime.config import JobManagerSettings, TaskManagerSettings
@@ -111,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end_with_parent(flags.lifeline_fd)
     try:
         config = _config(flags)
+        os.environ.update(s3_environment(config.s3))
         logging.basicConfig(
             level=config.log.level.upper(),
             format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",

@@ -67,6 +67,14 @@ class StandaloneSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unkn
     taskmanagers: Positive
 
 
+class S3Section(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    endpoint: str
+    region: str
+    access_key: str
+    secret_key: str
+    path_style_access: bool
+
+
 class LogSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     level: str
 
@@ -79,6 +87,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jobmanager: JobManagerSection
     taskmanager: TaskManagerSection
     standalone: StandaloneSection
+    s3: S3Section
     log: LogSection
     job: dict[str, str]
 
@@ -89,8 +98,11 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "jobmanager": JobManagerSection,
     "taskmanager": TaskManagerSection,
     "standalone": StandaloneSection,
+    "s3": S3Section,
     "log": LogSection,
 }
+_FLINK_NAMES = {"s3.path.style.access": "s3.path-style-access", "s3.endpoint.region": "s3.region"}
+"""Names that Flink's users know and that are not ours."""
 
 VARIABLE_PREFIX = "HEADRACE_"
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
@@ -121,15 +133,29 @@ def known_keys() -> list[str]:
 
 
 def changed(config: Config) -> list[str]:
-    """`section.key=value` of every setting that differs from its default: what makes a child like its parent."""
+    """`section.key=value` of every setting that differs from its default: what makes a child like its parent. Those of
+    [s3] travel in the environment: arguments of a process can be read by everybody."""
     default = load(None, {}, {})
     pairs = []
     for dotted in known_keys():
         section, _, key = dotted.partition(".")
         value, normal = (getattr(getattr(c, section), key.replace("-", "_")) for c in (config, default))
-        if value != normal:
+        if value != normal and section != "s3":
             pairs.append(f"{dotted}={','.join(value) if isinstance(value, tuple) else value}")
     return pairs
+
+
+def s3_environment(section: S3Section) -> dict[str, str]:
+    """The settings as variables that the processes of a cluster and every tool for S3 understand; unset ones are left
+    to what the environment says."""
+    variables = {
+        "AWS_ENDPOINT_URL": section.endpoint,
+        "AWS_REGION": section.region,
+        "AWS_ACCESS_KEY_ID": section.access_key,
+        "AWS_SECRET_ACCESS_KEY": section.secret_key,
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "" if section.path_style_access else "true",
+    }
+    return {name: value for name, value in variables.items() if value}
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -148,6 +174,9 @@ def _merge(tree: dict[str, Any], changes: Mapping[str, Any], origin: str) -> Non
         for key, value in entries.items():
             if section == "job":
                 tree["job"].update(_flat(key, value))
+            elif section == "s3":
+                for dotted, text in _flat(key, value):
+                    _set(tree, f"s3.{dotted}", text, origin)
             elif key not in tree[section]:
                 raise _unknown(f"{section}.{key}", known_keys(), origin)
             else:
@@ -172,7 +201,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
 
 
 def _set(tree: dict[str, Any], dotted: str, text: str, origin: str) -> None:
-    section, _, key = dotted.partition(".")
+    section, _, key = _FLINK_NAMES.get(dotted, dotted).partition(".")
     if section == "job" and key:
         tree["job"][key] = text
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.config import ConfigError, changed, known_keys, load
+from server.config import ConfigError, changed, known_keys, load, s3_environment
 from server.settings import check_server_defaults
 
 COMMAND = [sys.executable, "-P", "-m", "server"]
@@ -128,3 +128,20 @@ def test_a_role_loads_only_what_it_needs(code: str, banned: set[str]) -> None:
         [sys.executable, "-P", "-c", f"{code}\nimport sys\nprint(*{{n.split('.')[0] for n in sys.modules}})"], text=True
     )
     assert banned.intersection(loaded.split()) == set()
+
+
+def test_s3_is_known_by_flinks_names_and_travels_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text('[s3]\nendpoint = "https://minio:9000"\npath.style.access = false\n')
+    config = load(file, {"HEADRACE_S3_ACCESS_KEY": "me"}, {"s3.secret-key": "hidden", "s3.endpoint.region": "eu-1"})
+    assert s3_environment(config.s3) == {
+        "AWS_ENDPOINT_URL": "https://minio:9000",
+        "AWS_REGION": "eu-1",
+        "AWS_ACCESS_KEY_ID": "me",
+        "AWS_SECRET_ACCESS_KEY": "hidden",
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
+    }
+    assert s3_environment(load(None, {}, {}).s3) == {}
+    assert changed(config) == []
+    with pytest.raises(ConfigError, match=r"unknown setting 's3.secret'"):
+        load(None, {}, {"s3.secret": "x"})
