@@ -25,6 +25,15 @@ class ConnectorError(Exception):
         self.hint = hint
 
 
+class DamagedFileError(ConnectorError):
+    """A file that a checkpoint names is missing or not what was written. `damaged_file` is its path among the job's
+    checkpoint files: another checkpoint may be whole."""
+
+    def __init__(self, message: str, damaged_file: str, *, hint: str = "") -> None:
+        super().__init__(message, domain=ErrorDomain.EXTERNAL, retry=True, hint=hint)
+        self.damaged_file = damaged_file
+
+
 class OptionError(ConnectorError):
     """A WITH option is unknown, missing or malformed. Raised before anything starts."""
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors.api import EPOCH_FOLDER, CheckpointFiles, Committable, FileWriter
-from connectors.errors import ConnectorError, ErrorDomain
+from connectors.errors import DamagedFileError
 
 PARTITION, KEY, VALUE, TIMESTAMP, HEADERS = range(5)
 _PIECE_BYTES = 1 << 20
@@ -107,38 +107,37 @@ class _ChecksummedFile(io.RawIOBase):
 
 def read_epoch(committable: Committable, files: CheckpointFiles, *, verify: bool) -> Iterator[pa.RecordBatch]:
     """The record batches of a sealed epoch. `verify` checks the bytes first, as recovery must: another process may
-    have written them on a disk that lied. Raises ConnectorError when the file is missing or damaged."""
+    have written them on a disk that lied. Raises DamagedFileError, OSError."""
     path = reference(committable).file
-    named = f"write-ahead file {files.locate(path)} of checkpoint {committable.checkpoint_id}"
     try:
         with files.open(path) as source:
             if verify:
-                _verify(source, committable, named)
+                _verify(source, committable, files)
                 source.seek(0)
             with pa.ipc.open_stream(source) as stream:
                 yield from stream
     except FileNotFoundError:
-        raise _lost(f"{named} does not exist") from None
+        raise _lost(committable, files, "does not exist") from None
     except pa.ArrowInvalid as error:
-        raise _lost(f"{named} is damaged: {error}") from None
+        raise _lost(committable, files, f"is damaged: {error}") from None
 
 
-def _verify(source: pa.NativeFile, committable: Committable, named: str) -> None:
+def _verify(source: pa.NativeFile, committable: Committable, files: CheckpointFiles) -> None:
     crc32 = size = 0
     while piece := source.read(_PIECE_BYTES):
         crc32 = zlib.crc32(piece, crc32)
         size += len(piece)
     if size != committable.byte_size:
-        raise _lost(f"{named} is damaged: it has {size} bytes instead of {committable.byte_size}")
+        raise _lost(committable, files, f"is damaged: it has {size} bytes instead of {committable.byte_size}")
     if crc32 != reference(committable).crc32:
-        raise _lost(f"{named} is damaged: its checksum is wrong")
+        raise _lost(committable, files, "is damaged: its checksum is wrong")
 
 
-def _lost(text: str) -> ConnectorError:
-    return ConnectorError(
-        text,
-        domain=ErrorDomain.EXTERNAL,
-        retry=False,
+def _lost(committable: Committable, files: CheckpointFiles, what: str) -> DamagedFileError:
+    path = reference(committable).file
+    return DamagedFileError(
+        f"write-ahead file {files.locate(path)} of checkpoint {committable.checkpoint_id} {what}",
+        path,
         hint="Its records were part of a completed checkpoint and cannot be made again from it. Restore the file, "
         "or start the job from an older savepoint.",
     )

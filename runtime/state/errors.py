@@ -18,8 +18,13 @@ class StateTooLargeError(Exception):
 
 
 class SegmentError(Exception):
-    """A state file is missing, damaged or not what its handle says. Trying again does not help."""
+    """A state file is missing, damaged or not what its handle says. `damaged_file`: its path, if another checkpoint may
+    be whole; otherwise trying again does not help."""
 
     domain = "external"
-    retry = False
     hint = "Restore from another checkpoint or savepoint."
+
+    def __init__(self, message: str, damaged_file: str = "") -> None:
+        super().__init__(message)
+        self.damaged_file = damaged_file
+        self.retry = bool(damaged_file)
