@@ -12,9 +12,10 @@ class SegmentHandle(msgspec.Struct, frozen=True):
     checkpoint directory; `checksum` is the hex SHA-256 of the whole file; key groups are inclusive: those to be read,
     which may be fewer than the file holds.
 
-    The files of one state form a chain, in order of `checkpoint_id` (the checkpoint they were written for; files of
-    one checkpoint hold different keys): a base, then changes, of which a later row replaces or removes an earlier one
-    of its key. Chains of different subtasks hold different key groups."""
+    The files of one state in one subtask form a chain, in the order in which they are to be read: a base, then changes
+    (`is_delta`), of which a later row replaces or removes an earlier one of its key. A file that `is_removal` names
+    windows: what the files before it hold of these is gone. `checkpoint_id` is the checkpoint a file was written for.
+    Chains of different subtasks hold different key groups."""
 
     path: str
     state: str
@@ -25,11 +26,14 @@ class SegmentHandle(msgspec.Struct, frozen=True):
     checksum: str
     checkpoint_id: int = 0
     is_delta: bool = False
+    is_removal: bool = False
 
 
 class InFlightHandle(msgspec.Struct, frozen=True):
     """Elements of one channel (producer subtask to consumer subtask of an edge) that an unaligned barrier overtook, in
-    order, as one immutable file: they are processed before anything else at a restore."""
+    order, as one immutable file: they are processed before anything else at a restore. The edge is that of the job that
+    wrote them; `source_uid` and `target_uid`, the operators at its ends, name it for another one, in which the two may
+    have become neighbours in a chain. `layout` is a digest of the columns."""
 
     edge_id: int
     producer_index: int
@@ -38,6 +42,21 @@ class InFlightHandle(msgspec.Struct, frozen=True):
     row_count: int
     byte_size: int
     checksum: str
+    source_uid: str = ""
+    target_uid: str = ""
+    layout: str = ""
+
+
+class InFlightRestore(msgspec.Struct, frozen=True):
+    """Elements in flight for one new subtask. The operator `handle.target_uid` of its chain takes them. `keys`: only
+    rows of the subtask's key groups by these columns are its own; None: all are. `edge_id` is the channel's edge in the
+    new job (-1: there is none), `with_times`: its watermarks and statuses are those of the channel from the same
+    producer; else they mean nothing any more."""
+
+    handle: InFlightHandle
+    edge_id: int
+    keys: tuple[int, ...] | None = None
+    with_times: bool = False
 
 
 class OperatorSnapshot(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from connectors.api import CheckpointFiles, SplitState
+from runtime.checkpoint.notices import CheckpointNotices
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
 from runtime.elements import Batch, Watermark, WatermarkStatus
 from runtime.ids import AttemptId
@@ -34,7 +35,8 @@ class KeyGroupRange(msgspec.Struct, frozen=True):
 class OperatorContext(msgspec.Struct, frozen=True):
     """What an operator knows of its task. `files` are those of the job's checkpoints: handles hold paths in them.
     `managed_bytes` is the operator's share of the slot's
-    managed memory (0 = unlimited). `wall_clock_ms` is the injected wall clock."""
+    managed memory (0 = unlimited). `wall_clock_ms` is the injected wall clock. `notices` is shared by all operators
+    of a task."""
 
     attempt: AttemptId
     parallelism: int
@@ -45,6 +47,7 @@ class OperatorContext(msgspec.Struct, frozen=True):
     restore: OperatorRestore | None
     managed_bytes: int
     wall_clock_ms: Callable[[], int]
+    notices: CheckpointNotices = msgspec.field(default_factory=CheckpointNotices)
 
     @property
     def subtask_index(self) -> int:

@@ -241,7 +241,7 @@ class BytesColumn:
         views = views_of(values)
         if len(slots) > 1:
             # A slot counts once, with its last value, or its bytes would be counted as live twice.
-            kept = _last_of_each(slots)
+            kept = last_of_each(slots)
             if len(kept) < len(slots):
                 slots, views, values = slots[kept], views[kept], values.take(pa.array(kept))
         self._live_bytes -= int(_long_lengths(self._views[slots]).sum())
@@ -353,7 +353,7 @@ def _taken(array: Array, rows: Slots) -> Array:
     return array.take(pa.array(rows))
 
 
-def _last_of_each(slots: Slots) -> npt.NDArray[np.intp]:
+def last_of_each(slots: Slots) -> npt.NDArray[np.intp]:
     """Index of the last occurrence of each distinct slot, ascending."""
     _, from_end = np.unique(slots[::-1], return_index=True)
     return np.sort(len(slots) - 1 - from_end)

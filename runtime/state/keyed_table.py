@@ -11,26 +11,39 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
-from runtime.state.columns import FixedColumn
+from runtime.state.change_log import ChangeLog
+from runtime.state.columns import FixedColumn, last_of_each
 from runtime.state.errors import SegmentError
 from runtime.state.key_index import Mask, Rows
 from runtime.state.prefix_index import PrefixIndex
 from runtime.state.protocol import Slots
-from runtime.state.row_store import KeyBatch, RowStore, TableShape
+from runtime.state.row_store import REMOVED_FIELD, KeyBatch, RowStore, TableShape
+from runtime.state.segment_chain import SnapshotPlan, TableChain
 from runtime.state.table_snapshot import Capture, TableCapture
 
 Array = Any
 
 PIECE_ROWS = 65_536
+LOG_BYTES_MIN = 4 << 20
+LOG_SHARE = 8
+"""A log of removals larger than both (bytes, one part in so many of the table) makes the next snapshot a full one."""
 
 
 class MemoryKeyedTable:
     """See `KeyedTable`. Used by its task's thread; an open snapshot reads rows in another one, under the lock that
     every structural change and every announced change of rows takes."""
 
-    def __init__(self, shape: TableShape, wall_clock_ms: Callable[[], int], check_size: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        shape: TableShape,
+        chain: TableChain,
+        wall_clock_ms: Callable[[], int],
+        check_size: Callable[[], None],
+    ) -> None:
         self.shape = shape
+        self.chain = chain
         self.store = RowStore(shape)
+        self.log = self._make_log()
         self._wall_clock_ms = wall_clock_ms
         self._check_size = check_size
         self._prefixes = PrefixIndex() if shape.prefix_length else None
@@ -48,7 +61,8 @@ class MemoryKeyedTable:
 
     @property
     def byte_size(self) -> int:
-        return self.store.byte_size + (0 if self._prefixes is None else self._prefixes.byte_size)
+        prefixes = 0 if self._prefixes is None else self._prefixes.byte_size
+        return self.store.byte_size + prefixes + self.log.memory_bytes
 
     def slots(self, keys: Sequence[Array], groups: KeyGroups) -> tuple[Slots, Mask]:
         with self.lock:
@@ -117,6 +131,7 @@ class MemoryKeyedTable:
         if self._captures:
             with self.lock:
                 self._preserve(slots)
+        self.store.changed[slots] = self.chain.epoch
         if self.shape.ttl_ms:
             self.store.last_write[slots] = self._now()
 
@@ -127,6 +142,8 @@ class MemoryKeyedTable:
             return
         with self.lock:
             self._preserve(slots)
+            if self.chain.is_tracked:
+                self.log.append(self.chain.epoch, self.store.removals(slots))
             self.store.remove(slots)
             if self._prefixes is not None:
                 self._prefixes.remove(slots)
@@ -141,23 +158,40 @@ class MemoryKeyedTable:
                 self._prefixes.compact()
             self.store.compact()
             self._now_ms = None
+        if self.log.memory_bytes > max(LOG_BYTES_MIN, self.store.byte_size // LOG_SHARE):
+            self._forget_changes()
         self._check_size()
 
     # ------------------------------------------------------------------------------------- snapshot and restore
 
-    def capture(self) -> Capture:
-        """The rows as they are now; costs the same at any size."""
+    def capture(self, plan: SnapshotPlan) -> Capture:
+        """The rows as they are now, those of the plan; costs the same at any size."""
         with self.lock:
-            return TableCapture(self.store, self.lock, self._captures)
+            log = self.log.after(plan.cut) if plan.is_delta else []
+            return TableCapture(self.store, plan, log, self.lock, self._captures)
+
+    def committed(self) -> None:
+        """The chain has moved on."""
+        self.log.drop(self.chain.cut)
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
-        """Take over rows of a segment. After the last ones: `finish_restore`. Raises SegmentError."""
+        """Take over rows of a segment, after those of the segments before it. After the last ones: `finish_restore`.
+        Raises SegmentError."""
         check_columns(self.shape, rows, source)
         key_end = 1 + len(self.store.key_columns)
         slots, made = self.slots(rows.columns[1:key_end], cast(Any, rows.column(0)).to_numpy())
-        if not made.all():
-            raise SegmentError(f"state file {source} has rows whose keys are not unique")
-        self.store.set_values(slots, rows)
+        if REMOVED_FIELD.name not in rows.schema.names:
+            if not made.all():
+                raise SegmentError(f"state file {source} has rows whose keys are not unique")
+            self.store.set_values(slots, rows)
+            return
+        # Of a key that occurs several times the last row counts.
+        last = last_of_each(slots)
+        removed = rows.column(REMOVED_FIELD.name).to_numpy(zero_copy_only=False)[last]
+        kept = last[~removed]
+        self.store.set_rows(slots[kept], rows.take(kept))
+        self.remove(slots[last[removed]])
+        self.store.recycle()
 
     def finish_restore(self) -> None:
         """All rows are there: put them in order."""
@@ -173,6 +207,14 @@ class MemoryKeyedTable:
         self._now_ms = None
 
     # ------------------------------------------------------------------------------------------------- internal
+
+    def _make_log(self) -> ChangeLog:
+        return ChangeLog()
+
+    def _forget_changes(self) -> None:
+        """Too much to be kept until a checkpoint succeeds."""
+        self.chain.forget()
+        self.log.drop(self.chain.epoch)
 
     def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         """Slots of the keys that are held, expired ones too; -1 for the others."""
@@ -203,6 +245,7 @@ class MemoryKeyedTable:
             capture.exclude(slots)
         taken = keys if len(first) == len(groups) else [key.take(pa.array(first)) for key in keys]
         self.store.fill(slots, taken, groups[first])
+        self.store.changed[slots] = self.chain.epoch
         if self.shape.ttl_ms:
             self.store.last_write[slots] = self._now()
         if self._prefixes is not None:

@@ -24,6 +24,8 @@ SEQUENCE_FIELD = pa.field("sequence", pa.int64(), nullable=False)
 """Segment column of tables with a prefix: rows by the order in which they were made."""
 LAST_WRITE_FIELD = pa.field("last_write_ms", pa.int64(), nullable=False)
 """Segment column of tables with a time to live."""
+REMOVED_FIELD = pa.field("removed", pa.bool_(), nullable=False)
+"""Last column of segments that hold changes: of a removed row only key group and keys count."""
 
 
 class TableShape(msgspec.Struct, frozen=True):
@@ -54,6 +56,33 @@ class TableShape(msgspec.Struct, frozen=True):
             schema = schema.append(LAST_WRITE_FIELD)
         return schema
 
+    @property
+    def delta_schema(self) -> pa.Schema:
+        """`segment_schema` and whether the row is gone."""
+        fields = [KEY_GROUP_FIELD, *(field.with_nullable(True) for field in list(self.segment_schema)[1:])]
+        return pa.schema([*fields, REMOVED_FIELD])
+
+    @property
+    def removal_schema(self) -> pa.Schema:
+        """Key group and keys of rows that are gone."""
+        return pa.schema([*list(self.segment_schema)[: 1 + len(self.keys)], REMOVED_FIELD])
+
+    def removals(self, columns: Sequence[Array]) -> pa.RecordBatch:
+        """`columns`: key group and keys."""
+        removed = pa.array(np.ones(len(columns[0]), dtype=np.bool_))
+        return pa.RecordBatch.from_arrays([*columns, removed], schema=self.removal_schema)
+
+    def as_delta(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of `segment_schema` or `removal_schema` as `delta_schema` has them; those that already are stay."""
+        schema = self.delta_schema
+        columns: list[Array] = list(rows.columns)
+        if rows.schema.names[-1] == REMOVED_FIELD.name:
+            missing = range(len(columns) - 1, len(schema) - 1)
+            columns[-1:] = [*(pa.nulls(rows.num_rows, schema.field(i).type) for i in missing), columns[-1]]
+        else:
+            columns.append(pa.array(np.zeros(rows.num_rows, dtype=np.bool_)))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
 
 class RowStore:
     """Slots, what they hold, and which are free. Keys are found through `index`."""
@@ -66,6 +95,8 @@ class RowStore:
         self.groups: KeyGroups = np.zeros(1, dtype=np.int16)
         self.sequence: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.last_write: npt.NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.changed: npt.NDArray[np.int32] = np.zeros(1, dtype=np.int32)
+        """Epoch of each row's last change (see `segment_chain`)."""
         self.capacity = 0
         self.slot_count = 0
         """Slots ever used; the rows held are among them."""
@@ -81,7 +112,7 @@ class RowStore:
     @property
     def byte_size(self) -> int:
         size = sum(column.byte_size for column in self.columns) + self.index.byte_size + self._free.nbytes
-        return size + self.groups.nbytes + self.sequence.nbytes + self.last_write.nbytes
+        return size + self.groups.nbytes + self.sequence.nbytes + self.last_write.nbytes + self.changed.nbytes
 
     def batch(self, keys: Sequence[Array], row_count: int) -> KeyBatch:
         """Keys (or the first of them) of a batch, to be compared with stored ones."""
@@ -138,6 +169,16 @@ class RowStore:
             columns.append(pa.array(self.last_write[slots]))
         return pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema)
 
+    def removals(self, slots: Slots) -> pa.RecordBatch:
+        """Key group and keys of rows, in memory of their own."""
+        return self.shape.removals([pa.array(self.groups[slots]), *(key.read(slots) for key in self.key_columns)])
+
+    def set_rows(self, slots: Slots, rows: pa.RecordBatch) -> None:
+        """Everything but the group; an equal key may be written otherwise (-0.0 and 0.0)."""
+        for column, values in zip(self.key_columns, rows.columns[1:], strict=False):
+            column.write(slots, values)
+        self.set_values(slots, rows)
+
     def set_values(self, slots: Slots, rows: pa.RecordBatch) -> None:
         """Everything but group and keys of rows as a segment has them; columns that it lacks stay."""
         key_end = 1 + len(self.key_columns)
@@ -159,6 +200,7 @@ class RowStore:
         for column in self.columns:
             column.grow(capacity)
         self.groups = grown(self.groups, capacity)
+        self.changed = grown(self.changed, capacity)
         if self.shape.prefix_length:
             self.sequence = grown(self.sequence, capacity)
         if self.shape.ttl_ms:

@@ -29,7 +29,6 @@ STATE_FOLDER = "state"
 """Where segments go, within a job's checkpoint files."""
 _METADATA_KEY = b"headrace.segment"
 _ROWS_PER_BATCH = 16_384
-_HASH_PIECE_BYTES = 1 << 20
 
 
 class KeyGroupRows(msgspec.Struct, frozen=True, array_like=True):
@@ -58,13 +57,18 @@ class SegmentWriter:
         # Names are taken by the task's thread and by the one that writes: `next` is atomic.
         self._sequence = itertools.count(1)
 
-    def reserve_name(self, state: str, checkpoint_id: int) -> str:
-        """A file name that this attempt has not used before."""
+    def write(
+        self,
+        state: str,
+        rows: pa.RecordBatch,
+        *,
+        checkpoint_id: int,
+        is_delta: bool = False,
+        is_removal: bool = False,
+    ) -> SegmentHandle:
+        """Write `rows` (sorted by key group, at least one) as a segment of its own. Raises OSError."""
         readable = re.sub(r"[^A-Za-z0-9_]+", "_", state)
-        return f"{self._prefix}-{readable}-c{checkpoint_id}-{next(self._sequence)}.arrow"
-
-    def write(self, name: str, state: str, rows: pa.RecordBatch) -> SegmentHandle:
-        """Write `rows` (sorted by key group, at least one) as segment `name`. Raises OSError."""
+        name = f"{self._prefix}-{readable}-c{checkpoint_id}-{next(self._sequence)}.arrow"
         groups = rows.column(0).to_numpy()
         batches, index = _cut(groups)
         footer = msgspec.json.encode(SegmentFooter(FORMAT_VERSION, state, index))
@@ -86,37 +90,33 @@ class SegmentWriter:
             row_count=rows.num_rows,
             byte_size=sealed.byte_size,
             checksum=sealed.checksum,
+            checkpoint_id=checkpoint_id,
+            is_delta=is_delta,
+            is_removal=is_removal,
         )
 
 
-def verify(files: CheckpointFiles, handle: SegmentHandle) -> None:
-    """Check size and checksum of a segment against its handle. Raises SegmentError naming the file."""
+def read_owned(files: CheckpointFiles, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+    """The rows that the handle names of the key groups in `owned`, in stored order. The file is read once, whole: its
+    checksum is that of all its bytes. Raises SegmentError, OSError."""
+    owned = KeyGroupRange(max(owned.first, handle.key_group_first), min(owned.last, handle.key_group_last))
+    if owned.first > owned.last:
+        return
     path = files.locate(handle.path)
     try:
         with files.open(handle.path) as source:
-            byte_size, checksum = _size_and_checksum(source)
-    except OSError as error:
-        raise SegmentError(f"state file {path} cannot be read: {error}") from error
-    if (byte_size, checksum) != (handle.byte_size, handle.checksum):
-        raise SegmentError(f"state file {path} is damaged: its size or SHA-256 is not that of the checkpoint")
-
-
-def read_owned(files: CheckpointFiles, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-    """The rows of the segment whose key groups are in `owned`, in stored order; the file is verified first. Batches
-    without owned key groups are not read again. Raises SegmentError."""
-    if handle.key_group_last < owned.first or handle.key_group_first > owned.last:
-        return
-    verify(files, handle)
-    path = files.locate(handle.path)
-    try:
-        with files.open(handle.path) as source, pa.ipc.open_file(source) as reader:
+            data = source.read_buffer(handle.byte_size + 1)
+        if data.size != handle.byte_size or hashlib.sha256(data).hexdigest() != handle.checksum:
+            message = f"state file {path} is damaged: its size or SHA-256 is not that of the checkpoint"
+            raise SegmentError(message, handle.path)
+        with pa.ipc.open_file(data) as reader:
             footer = _footer(reader.schema, path)
             for batch, first, count in _owned_ranges(footer, owned):
                 rows = reader.get_batch(batch).replace_schema_metadata(None)
                 # A copy: what is kept must not hold the foreign rows of the batch.
                 yield rows if count == rows.num_rows else rows.take(np.arange(first, first + count))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise SegmentError(f"state file {path} cannot be read: {error}") from error
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise SegmentError(f"state file {path} cannot be read: {error}", handle.path) from error
 
 
 def _footer(schema: pa.Schema, path: str) -> SegmentFooter:
@@ -155,12 +155,3 @@ def _owned_ranges(footer: SegmentFooter, owned: KeyGroupRange) -> Iterator[tuple
             ranges[entry.batch] = (first, count + entry.row_count)
     for batch, (first, count) in ranges.items():
         yield batch, first, count
-
-
-def _size_and_checksum(source: pa.NativeFile) -> tuple[int, str]:
-    digest = hashlib.sha256()
-    size = 0
-    while piece := source.read(_HASH_PIECE_BYTES):
-        digest.update(piece)
-        size += len(piece)
-    return size, digest.hexdigest()

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from runtime.operators.protocol import KeyGroupRange
 from runtime.state.errors import SegmentError
 from runtime.state.protocol import Reduce
+from runtime.state.segment_chain import SnapshotPlan, WindowChain
 from runtime.state.table_snapshot import Capture, WritePieces
 
 BLOCKS_MAX = 64
 """Blocks a window may pile up before the youngest of them are merged."""
 
-_WINDOW_END_FIELD = pa.field("window_end", pa.int64(), nullable=False)
+WINDOW_END_FIELD = pa.field("window_end", pa.int64(), nullable=False)
 
-Blocks = tuple[pa.RecordBatch, ...]
+
+class Block(NamedTuple):
+    """Rows that arrived in one epoch (see `segment_chain`), or in several that committed checkpoints hold."""
+
+    epoch: int
+    rows: pa.RecordBatch
+
+
+Blocks = tuple[Block, ...]
 
 
 class MemoryWindowState:
     """Windows as lists of blocks in order of arrival. A window's list is replaced, never changed in place, so a
-    captured snapshot stays what it was."""
+    captured snapshot stays what it was. A snapshot of changes is the blocks of new epochs, and the names of windows
+    whose earlier blocks no longer count: dropped ones, and those whose rows were replaced."""
 
-    def __init__(self, schema: pa.Schema, reduce: Reduce, check_size: Callable[[], None]) -> None:
+    def __init__(self, schema: pa.Schema, reduce: Reduce, check_size: Callable[[], None], chain: WindowChain) -> None:
+        self.chain = chain
         self._schema = schema
         self._reduce = reduce
         self._check_size = check_size
@@ -31,21 +44,27 @@ class MemoryWindowState:
         self._bytes_by_window: dict[int, int] = {}
         self._merged: set[int] = set()
         """Windows whose one block is merged and sorted: a slice of a HOP is asked for by each of its windows."""
+        self._replaced: dict[int, int] = {}
+        """Windows whose earlier blocks do not count any more, with the epoch since when."""
 
     @property
     def byte_size(self) -> int:
         return sum(self._bytes_by_window.values())
 
     @property
+    def row_count(self) -> int:
+        """Rows of all blocks."""
+        return sum(block.rows.num_rows for blocks in self._windows.values() for block in blocks)
+
+    @property
     def snapshot_schema(self) -> pa.Schema:
         """Columns of a segment: key group, window end, then the block's other columns."""
-        return pa.schema([self._schema.field(0), _WINDOW_END_FIELD, *list(self._schema)[1:]])
+        return pa.schema([self._schema.field(0), WINDOW_END_FIELD, *list(self._schema)[1:]])
 
     def append(self, window_end: int, block: pa.RecordBatch) -> None:
-        blocks = (*self._windows.get(window_end, ()), block)
+        blocks = (*self._windows.get(window_end, ()), Block(self.chain.epoch, block))
         if len(blocks) >= BLOCKS_MAX:
-            blocks = self._merge_youngest(blocks)
-            self._store(window_end, blocks)
+            self._store(window_end, self._merge_youngest(window_end, blocks))
         else:
             self._windows[window_end] = blocks
             self._bytes_by_window[window_end] = self._bytes_by_window.get(window_end, 0) + block.nbytes
@@ -57,29 +76,39 @@ class MemoryWindowState:
 
     def merge(self, window_end: int) -> pa.RecordBatch:
         if window_end in self._merged:
-            return self._windows[window_end][0]
-        merged = self._reduce(self._windows[window_end])
-        order = np.argsort(merged.column(0).to_numpy(), kind="stable")
-        merged = merged.take(order)
-        self._store(window_end, (merged,))
+            return self._windows[window_end][0].rows
+        blocks = self._windows[window_end]
+        merged = self._reduce([block.rows for block in blocks])
+        merged = merged.take(np.argsort(merged.column(0).to_numpy(), kind="stable"))
+        self._store(window_end, (Block(self.epoch_of(window_end, {block.epoch for block in blocks}), merged),))
         self._merged.add(window_end)
         return merged
 
     def keep_rest(self, window_end: int, rest: pa.RecordBatch | None) -> None:
+        if self.chain.is_tracked:
+            self._replaced[window_end] = self.chain.epoch
         if rest is None:
             self._windows.pop(window_end, None)
             self._bytes_by_window.pop(window_end, None)
             self._merged.discard(window_end)
         else:
-            self._store(window_end, (rest,))
+            self._store(window_end, (Block(self.chain.epoch, rest),))
 
-    def capture(self) -> Capture:
-        """The windows as of now: references to immutable blocks."""
-        return WindowsCapture(self, dict(self._windows))
+    def capture(self, plan: SnapshotPlan) -> Capture:
+        """The windows as of now, those of the plan: references to immutable blocks."""
+        self.note_replaced(plan)
+        return WindowsCapture(self, dict(self._windows), plan)
 
-    def snapshot_rows(self, window_end: int, blocks: Blocks) -> pa.RecordBatch:
-        """A captured window, merged, as a segment has it. Touches no state: may run in another thread, where merging
-        costs less than writing every block would."""
+    def note_replaced(self, plan: SnapshotPlan) -> None:
+        """Let the plan know which windows' earlier blocks do not count."""
+        self._replaced = {end: epoch for end, epoch in self._replaced.items() if epoch > self.chain.cut}
+        self._replaced.update((end, plan.epoch) for end in plan.renewed if end in self._ends())
+        if plan.is_delta:
+            plan.replaced = {end: epoch for end, epoch in self._replaced.items() if epoch > plan.cut}
+
+    def snapshot_rows(self, window_end: int, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Captured blocks of a window, merged, as a segment has them. Touches no state: may run in another thread,
+        where merging costs less than writing every block would."""
         return _with_end(self.snapshot_schema, blocks[0] if len(blocks) == 1 else self._reduce(blocks), window_end)
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
@@ -95,41 +124,100 @@ class MemoryWindowState:
         """Merge every window that has several blocks."""
         for end, blocks in list(self._windows.items()):
             if len(blocks) > 1:
-                self._store(end, (self._reduce(blocks),))
+                self._store(end, self.merged_runs(blocks))
+
+    def merged_runs(self, blocks: Blocks) -> Blocks:
+        """One block for those of each epoch, and one for all that committed checkpoints hold."""
+        runs: list[list[Block]] = []
+        for block in blocks:
+            if runs and self._level(runs[-1][-1]) == self._level(block):
+                runs[-1].append(block)
+            else:
+                runs.append([block])
+        return tuple(self._merge_run(run) for run in runs)
+
+    def _ends(self) -> set[int]:
+        return set(self.ends())
+
+    def _level(self, block: Block) -> int:
+        """Blocks of one level may be merged: a snapshot takes all of them, or none."""
+        return max(block.epoch, self.chain.cut)
+
+    def epoch_of(self, window_end: int, epochs: set[int]) -> int:
+        """Epoch of all blocks of a window, which are of these epochs, merged into one."""
+        levels = {max(epoch, self.chain.cut) for epoch in epochs}
+        if len(levels) == 1:
+            return levels.pop()
+        self._replaced[window_end] = self.chain.epoch
+        return self.chain.epoch
+
+    def _merge_run(self, run: Sequence[Block]) -> Block:
+        if len(run) == 1:
+            return run[0]
+        return Block(self._level(run[-1]), self._reduce([block.rows for block in run]))
 
     def _store(self, window_end: int, blocks: Blocks) -> None:
         self._windows[window_end] = blocks
-        self._bytes_by_window[window_end] = sum(block.nbytes for block in blocks)
+        self._bytes_by_window[window_end] = sum(block.rows.nbytes for block in blocks)
         self._merged.discard(window_end)
 
-    def _merge_youngest(self, blocks: Blocks) -> Blocks:
+    def _merge_youngest(self, window_end: int, blocks: Blocks) -> Blocks:
         """Merge the youngest blocks, and older ones while they are at most twice as large as what is merged: each row
-        is merged a logarithmic number of times, and a block stands for a stretch
-        of arrivals, in order."""
+        is merged a logarithmic number of times, and a block stands for a stretch of arrivals, in order."""
         first = len(blocks) - 1
-        row_count = blocks[first].num_rows
-        while first > 0 and (blocks[first - 1].num_rows <= 2 * row_count or len(blocks) - first < BLOCKS_MAX // 2):
+        level = self._level(blocks[first])
+        row_count = blocks[first].rows.num_rows
+        while first > 0 and self._level(blocks[first - 1]) == level:
+            older = blocks[first - 1].rows.num_rows
+            if older > 2 * row_count and len(blocks) - first >= BLOCKS_MAX // 2:
+                break
             first -= 1
-            row_count += blocks[first].num_rows
-        return (*blocks[:first], self._reduce(blocks[first:]))
+            row_count += older
+        blocks = (*blocks[:first], self._merge_run(blocks[first:]))
+        if len(blocks) > BLOCKS_MAX // 2 + 1:
+            blocks = self.merged_runs(blocks)
+        if len(blocks) > BLOCKS_MAX // 2 + 1:
+            # So many snapshots without a committed checkpoint.
+            rows = self._reduce([block.rows for block in blocks])
+            blocks = (Block(self.epoch_of(window_end, {block.epoch for block in blocks}), rows),)
+        return blocks
 
 
 class WindowsCapture:
     """Windows as they were, in order of their end."""
 
-    def __init__(self, state: MemoryWindowState, windows: dict[int, Blocks]) -> None:
+    def __init__(self, state: MemoryWindowState, windows: dict[int, Blocks], plan: SnapshotPlan) -> None:
         self._state = state
         self._windows = windows
+        self._plan = plan
 
     def write_early(self, write: WritePieces) -> None:
         """Nothing piles up: blocks are immutable."""
 
+    def logged(self) -> Iterator[pa.RecordBatch]:
+        yield from ()
+
     def pieces(self) -> Iterator[pa.RecordBatch]:
         for end in sorted(self._windows):
-            yield self._state.snapshot_rows(end, self._windows[end])
+            cut = since(self._plan, end)
+            blocks = [block.rows for block in self._windows[end] if block.epoch > cut]
+            if blocks:
+                yield self._state.snapshot_rows(end, blocks)
 
     def close(self) -> None:
         self._windows = {}
+
+
+def since(plan: SnapshotPlan, window_end: int) -> int:
+    """Blocks of a window that belong to later epochs are in the plan's snapshot."""
+    return -1 if window_end in plan.replaced or not plan.is_delta else plan.cut
+
+
+def removal_rows(ends: Sequence[int], owned: KeyGroupRange) -> pa.RecordBatch:
+    """Names windows whose earlier rows are gone: one row per window and key group."""
+    groups = np.arange(owned.first, owned.last + 1, dtype=np.int16)
+    columns = [pa.array(np.repeat(groups, len(ends))), pa.array(np.tile(np.array(ends, np.int64), len(groups)))]
+    return pa.RecordBatch.from_arrays(columns, names=["key_group", WINDOW_END_FIELD.name])
 
 
 def _with_end(schema: pa.Schema, block: pa.RecordBatch, end: int) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from runtime.state.rocksdb.database import Database, divide
 from runtime.state.rocksdb.table import GROUP_BYTES, PREFIX_BYTES, RocksKeyedTable
 from runtime.state.rocksdb.windows import RocksWindowState
 from runtime.state.row_store import TableShape
+from runtime.state.segment_chain import TableChain, WindowChain
 from runtime.state.window_blocks import MemoryWindowState
 
 
@@ -34,13 +35,13 @@ class RocksStateBackend(SegmentedBackend):
         super().close()
         self._database.close()
 
-    def _make_windows(self, name: str, schema: pa.Schema, reduce: Reduce) -> MemoryWindowState:
-        return RocksWindowState(schema, reduce, self.check_size, self._database.family(f"windows {name}"))
+    def _make_windows(self, name: str, schema: pa.Schema, reduce: Reduce, chain: WindowChain) -> MemoryWindowState:
+        return RocksWindowState(schema, reduce, self.check_size, chain, self._database.family(f"windows {name}"))
 
-    def _make_table(self, shape: TableShape) -> RocksKeyedTable:
+    def _make_table(self, shape: TableShape, chain: TableChain) -> RocksKeyedTable:
         prefix_bytes = GROUP_BYTES + PREFIX_BYTES if shape.prefix_length else 0
         family = self._database.family(f"table {shape.name}", prefix_bytes)
-        return RocksKeyedTable(shape, self._wall_clock_ms, family, self._hot_bytes)
+        return RocksKeyedTable(shape, chain, self._wall_clock_ms, family, self._hot_bytes)
 
     def _hot_bytes(self) -> int:
         """What a table, or all windows together, may take."""

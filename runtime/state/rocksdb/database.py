@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 import rocksdict
@@ -51,7 +52,7 @@ class Database:
     def family(self, name: str, prefix_bytes: int = 0) -> Family:
         """A new column family. `prefix_bytes` > 0: `scan_prefix` asks for prefixes of that length."""
         rows = self._database.create_column_family(name, self._options(prefix_bytes))
-        family = Family(rows, self._database.get_column_family_handle(name), self._write)
+        family = Family(rows, self._database.get_column_family_handle(name), self._write, Path(self._directory))
         self._families.append(family)
         return family
 
@@ -91,7 +92,11 @@ class Database:
 class Family:
     """A column family: byte keys to byte values, in the order of the keys' bytes."""
 
-    def __init__(self, rows: rocksdict.Rdict, handle: rocksdict.ColumnFamily, write: rocksdict.WriteOptions) -> None:
+    def __init__(
+        self, rows: rocksdict.Rdict, handle: rocksdict.ColumnFamily, write: rocksdict.WriteOptions, directory: Path
+    ) -> None:
+        self.directory = directory
+        """For files that are to go with the database."""
         self._rows = rows
         self._handle = handle
         self._write = write
@@ -137,6 +142,19 @@ class Family:
             rows.next()
         rows.status()
         return keys, values
+
+    def count(self) -> int:
+        """Keys, by looking at each."""
+        options = rocksdict.ReadOptions()
+        options.set_total_order_seek(True)
+        rows = self._rows.iter(options)
+        rows.seek_to_first()
+        count = 0
+        while rows.valid():
+            count += 1
+            rows.next()
+        rows.status()
+        return count
 
     def view(self) -> View:
         """The family as it is now."""

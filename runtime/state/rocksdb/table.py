@@ -11,12 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
+from runtime.state.change_log import ChangeLog
+from runtime.state.columns import last_of_each
 from runtime.state.encoding import decode, encode
 from runtime.state.key_index import Rows, grown
 from runtime.state.keyed_table import MemoryKeyedTable, check_columns
 from runtime.state.protocol import Slots
 from runtime.state.rocksdb.database import Family, View
-from runtime.state.row_store import LAST_WRITE_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
+from runtime.state.rocksdb.spool import SpooledLog
+from runtime.state.row_store import LAST_WRITE_FIELD, REMOVED_FIELD, SEQUENCE_FIELD, KeyBatch, TableShape
+from runtime.state.segment_chain import SnapshotPlan, TableChain
 from runtime.state.table_snapshot import Capture, WritePieces
 
 Array = Any
@@ -35,6 +39,8 @@ CHOSEN_SHARE = 0.125
 """Rows of memory chosen at once for the evictions to come: choosing looks at every row."""
 SWEPT_ROWS = 512
 """Cold rows looked at per batch for an expired time to live."""
+LOG_ROWS_MIN = 262_144
+"""A longer log of changes, with more rows than the table has, makes the next snapshot a full one."""
 
 
 class RocksKeyedTable(MemoryKeyedTable):
@@ -44,10 +50,15 @@ class RocksKeyedTable(MemoryKeyedTable):
     no batch waits for long."""
 
     def __init__(
-        self, shape: TableShape, wall_clock_ms: Callable[[], int], family: Family, hot_bytes: Callable[[], int]
+        self,
+        shape: TableShape,
+        chain: TableChain,
+        wall_clock_ms: Callable[[], int],
+        family: Family,
+        hot_bytes: Callable[[], int],
     ) -> None:
-        super().__init__(shape, wall_clock_ms, lambda: None)
         self._family = family
+        super().__init__(shape, chain, wall_clock_ms, lambda: None)
         self._hot_bytes = hot_bytes
         self._row_kind: Any = pa.struct(list(shape.segment_schema))
         self._batch_number = 1
@@ -58,6 +69,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         self._cold_count = 0
         self._sweep_from = b""
         self._restored_sequence = -1
+        self._counts_again = False
 
     @property
     def row_count(self) -> int:
@@ -102,10 +114,14 @@ class RocksKeyedTable(MemoryKeyedTable):
         self._batch_number += 1
         if self.shape.ttl_ms and self._cold_count:
             self._sweep_cold()
+        if self.log.row_count > max(LOG_ROWS_MIN, self.row_count):
+            self._forget_changes()
 
-    def capture(self) -> Capture:
+    def capture(self, plan: SnapshotPlan) -> Capture:
         with self.lock:
-            return RocksCapture(super().capture(), self._family.view(), self._rows_of)
+            # Changes of cold rows are in the log.
+            view = self._family.view() if plan.renewed or not plan.is_delta else None
+            return RocksCapture(super().capture(plan), view, plan, self._cold_rows)
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Fills memory, then the database."""
@@ -113,6 +129,10 @@ class RocksKeyedTable(MemoryKeyedTable):
             super().restore(rows, source)
             return
         check_columns(self.shape, rows, source)
+        if REMOVED_FIELD.name in rows.schema.names:
+            rows = self._restore_hot_changes(rows)
+            if not rows.num_rows:
+                return
         columns: list[Array] = list(rows.columns[: len(self.shape.plain_schema)])
         names = rows.schema.names
         if self.shape.prefix_length:
@@ -128,11 +148,43 @@ class RocksKeyedTable(MemoryKeyedTable):
             columns.append(rows.column(LAST_WRITE_FIELD.name) if known else pa.array(now))
         self._store_cold(pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema))
 
+    def _restore_hot_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Changes of rows that are in memory are made there, and cold rows that are removed are; the others, which
+        replace what is in the database, are returned."""
+        keys = rows.columns[1 : 1 + len(self.shape.keys)]
+        names = self._names(keys, cast(Any, rows.column(0)).to_numpy())
+        # Of a key that occurs several times the last row counts.
+        last = last_of_each(names.dictionary_encode().indices.to_numpy())
+        rows, names = rows.take(last), names.take(pa.array(last))
+        keys = rows.columns[1 : 1 + len(self.shape.keys)]
+        batch = self.store.batch(keys, rows.num_rows)
+        slots = self.store.index.find(batch.hashes, batch.same_stored)
+        removed = rows.column(REMOVED_FIELD.name).to_numpy(zero_copy_only=False)
+        hot = slots >= 0
+        changed = np.flatnonzero(hot & ~removed)
+        self.store.set_rows(slots[changed], rows.take(changed))
+        self.remove(slots[hot & removed])
+        self.store.recycle()
+        self._family.delete(names.filter(pa.array(~hot & removed)).to_pylist())
+        self._counts_again = True
+        return rows.filter(pa.array(~hot & ~removed))
+
     def finish_restore(self) -> None:
+        if self._counts_again:
+            self._cold_count = self._family.count()
+            self._counts_again = False
         super().finish_restore()
         self._next_sequence = max(self._next_sequence, self._restored_sequence + 1)
 
     # ------------------------------------------------------------------------------------------------- internal
+
+    def _make_log(self) -> ChangeLog:
+        return SpooledLog(self.shape, self._family.directory)
+
+    def _cold_rows(self, values: list[bytes], plan: SnapshotPlan) -> pa.RecordBatch:
+        """Rows of the database as the plan's snapshot has them; for the writing thread."""
+        rows = self._rows_of(values)
+        return self.shape.as_delta(rows) if plan.is_delta else rows
 
     def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         slots = super()._look_up(batch, keys, groups)
@@ -210,6 +262,8 @@ class RocksKeyedTable(MemoryKeyedTable):
             batch.hashes, every, batch.same_rows, lambda first: self._make_rows(keys, groups, first)
         )
         self.store.set_values(slots, rows)
+        # What had changed was logged when the rows left memory.
+        self.store.changed[slots] = 0
         self._family.delete(names)
         self._cold_count -= len(names)
         return slots
@@ -234,8 +288,13 @@ class RocksKeyedTable(MemoryKeyedTable):
             excess = min(live, max(live - most, EVICTED_ROWS_MIN))
             while excess > 0:
                 slots = self._victims(min(excess, MOVED_ROWS))
-                self._store_cold(self.store.rows(slots))
+                rows = self.store.rows(slots)
+                self._store_cold(rows)
                 self._preserve(slots)
+                if self.chain.is_tracked:
+                    changed = self.store.changed[slots] > self.chain.floor
+                    if changed.any():
+                        self.log.append(self.chain.epoch, rows.filter(pa.array(changed)))
                 self.store.remove(slots)
                 if self._prefixes is not None:
                     self._prefixes.displace(slots)
@@ -298,8 +357,12 @@ class RocksKeyedTable(MemoryKeyedTable):
             view.close()
         self._sweep_from = names[-1] + b"\0" if len(names) == SWEPT_ROWS else b""
         if names:
-            last_write = cast(Any, self._rows_of(values).column(LAST_WRITE_FIELD.name)).to_numpy()
+            rows = self._rows_of(values)
+            last_write = cast(Any, rows.column(LAST_WRITE_FIELD.name)).to_numpy()
             gone = np.flatnonzero(last_write + self.shape.ttl_ms <= self._now())
+            if len(gone) and self.chain.is_tracked:
+                expired = rows.take(gone).columns[: 1 + len(self.shape.keys)]
+                self.log.append(self.chain.epoch, self.shape.removals(expired))
             self._family.delete(names[row] for row in gone.tolist())
             self._cold_count -= len(gone)
         self._now_ms = None
@@ -308,23 +371,42 @@ class RocksKeyedTable(MemoryKeyedTable):
 class RocksCapture:
     """The hot rows of a table and, beside them, the cold ones as they were when it was made."""
 
-    def __init__(self, hot: Capture, cold: View, rows_of: Callable[[list[bytes]], pa.RecordBatch]) -> None:
+    def __init__(
+        self,
+        hot: Capture,
+        cold: View | None,
+        plan: SnapshotPlan,
+        cold_rows: Callable[[list[bytes], SnapshotPlan], pa.RecordBatch],
+    ) -> None:
         self._hot = hot
         self._cold = cold
-        self._rows_of = rows_of
+        self._plan = plan
+        self._cold_rows = cold_rows
 
     def write_early(self, write: WritePieces) -> None:
         self._hot.write_early(write)
 
+    def logged(self) -> Iterator[pa.RecordBatch]:
+        return self._hot.logged()
+
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """Every row once, hot ones first: they cost the task's thread copies while they wait."""
         yield from self._hot.pieces()
-        for _, values in self._cold.pieces():
-            yield self._rows_of(values)
+        if self._cold is None:
+            return
+        if not self._plan.is_delta:
+            for _, values in self._cold.pieces():
+                yield self._cold_rows(values, self._plan)
+            return
+        for group in sorted(self._plan.renewed):
+            first, end = group.to_bytes(GROUP_BYTES, "big"), (group + 1).to_bytes(GROUP_BYTES, "big")
+            for _, values in self._cold.pieces(first, end):
+                yield self._cold_rows(values, self._plan)
 
     def close(self) -> None:
         self._hot.close()
-        self._cold.close()
+        if self._cold is not None:
+            self._cold.close()
 
 
 def _header(groups: KeyGroups, hashes: Hashes | None) -> npt.NDArray[np.uint8]:

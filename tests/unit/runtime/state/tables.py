@@ -109,6 +109,8 @@ class Pair:
         context = msgspec.structs.replace(
             context, settings={"state.backend.type": shape.backend}, wall_clock_ms=lambda: self.now_ms
         )
+        self.notices = context.notices
+        self.owned = context.key_groups
         self.backend: KeyedStateBackend = open_backend("op", context)
         self.table: KeyedTable = self.backend.keyed_table(
             "rows", shape.keys, VALUES, prefix_length=shape.prefix_length, ttl_ms=shape.ttl_ms
@@ -133,6 +135,9 @@ class Pair:
     def batch(self, choice: random.Random, row_count: int, variety: int) -> None:
         """One batch of look-ups, writes of every kind, removals and look-ups by prefix; checked step by step."""
         keys = [tuple(random_key(choice, kind, variety) for kind in self.shape.kinds) for _ in range(row_count)]
+        keys = [key for key in keys if self.owns(key)]
+        if not keys:
+            return
         slots = self.slots(keys)
         self._check_keys(keys, slots)
         texts = [choice.choice((None, "", "v" * choice.randrange(40))) for _ in keys]
@@ -157,6 +162,10 @@ class Pair:
         if self.shape.prefix_length:
             self._check_prefixes(keys)
         self.table.settle()
+
+    def owns(self, key: Key) -> bool:
+        group = int(self.shape.groups(self.shape.columns([key]), 1)[0])
+        return self.owned.first <= group <= self.owned.last
 
     def _check_keys(self, keys: Sequence[Key], slots: Slots) -> None:
         seen = zip(*(column.to_pylist() for column in self.table.keys(slots)), strict=True)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from runtime.key_groups import Hashes, hash_columns
 from runtime.state.errors import SegmentError, StateTooLargeError
 from runtime.state.rocksdb import table as rocks_table
+from runtime.state.segment_chain import EVERYTHING, SnapshotPlan
 from tests.unit.runtime.state.tables import BACKENDS, KEY_KINDS, VALUES, Pair, Shape, contents
 
 OTHER = {"hashmap": "rocksdb", "rocksdb": "hashmap"}
@@ -76,7 +77,7 @@ def test_a_snapshot_of_a_table_in_use_is_the_table_at_the_barrier(backend: str, 
             pair.batch(choice, choice.randrange(1, 40), variety=8)
         at_barrier = pair.expected()
         (table,) = pair.backend._tables.values()  # type: ignore[attr-defined]
-        capture = table.capture()
+        capture = table.capture(SnapshotPlan(1, 1, EVERYTHING, ()))
         written = []
         for piece in capture.pieces():
             written.append(piece)

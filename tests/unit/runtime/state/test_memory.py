@@ -75,7 +75,7 @@ def test_a_large_old_block_is_not_merged_again_with_every_few_small_ones(tmp_pat
     for i in range(2 * BLOCKS_MAX):
         state.append(10, block((0, i, 1)))
     (blocks,) = state._windows.values()
-    assert blocks[0] is large
+    assert blocks[0].rows is large
 
 
 def test_above_its_share_it_compacts_first_and_then_fails_by_name(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
 from runtime.state.errors import SegmentError
 from runtime.state.protocol import KEY_GROUP_FIELD
-from runtime.state.segments import SegmentWriter, read_owned, verify
+from runtime.state.segments import SegmentWriter, read_owned
 
 FIELDS: list[Any] = [KEY_GROUP_FIELD, pa.field("c0", pa.string()), pa.field("c1", pa.int64())]
 SCHEMA = pa.schema(FIELDS)
@@ -39,8 +39,7 @@ def writer(directory: Path, attempt: str = "a1") -> SegmentWriter:
 
 
 def write(directory: Path, rows: pa.RecordBatch) -> SegmentHandle:
-    segments = writer(directory)
-    return segments.write(segments.reserve_name("state", 1), "state", rows)
+    return writer(directory).write("state", rows, checkpoint_id=1)
 
 
 def read(directory: Path, handle: SegmentHandle, first: int, last: int) -> list[dict[str, object]]:
@@ -77,15 +76,24 @@ def test_the_handle_describes_the_file(tmp_path: Path) -> None:
     assert handle.path.startswith("state/")
     assert (handle.key_group_first, handle.key_group_last, handle.row_count) == (5, 9, 3)
     assert handle.byte_size == (tmp_path / handle.path).stat().st_size
-    verify(LocalFiles(str(tmp_path)), handle)
+    assert hashlib.sha256((tmp_path / handle.path).read_bytes()).hexdigest() == handle.checksum
+    assert (handle.checkpoint_id, handle.is_delta, handle.is_removal) == (1, False, False)
     assert [path.name for path in (tmp_path / "state").iterdir()] == [Path(handle.path).name]
+
+
+def test_a_handle_may_name_fewer_key_groups_than_the_file_holds(tmp_path: Path) -> None:
+    handle = msgspec.structs.replace(write(tmp_path, rows_of([1, 2, 3, 4])), key_group_first=2, key_group_last=3)
+    assert [row["key_group"] for row in read(tmp_path, handle, 0, 31)] == [2, 3]
+    assert [row["key_group"] for row in read(tmp_path, handle, 3, 9)] == [3]
+    assert read(tmp_path, handle, 4, 9) == []
 
 
 def test_names_are_never_used_twice(tmp_path: Path) -> None:
     segments = writer(tmp_path)
-    names = {segments.reserve_name("state", checkpoint_id) for checkpoint_id in (1, 1, 2)}
-    names |= {writer(tmp_path, "a2").reserve_name("state", 1)}
-    assert len(names) == 4
+    rows = rows_of([1])
+    paths = {segments.write("state", rows, checkpoint_id=checkpoint_id).path for checkpoint_id in (1, 1, 2)}
+    paths.add(writer(tmp_path, "a2").write("state", rows, checkpoint_id=1).path)
+    assert len(paths) == 4
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])

@@ -13,6 +13,7 @@ import pytest
 
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.key_groups import hash_columns
+from runtime.operators.protocol import KeyGroupRange
 from runtime.state.columns import BytesColumn, make_column
 from runtime.state.encoding import decode, encode
 from runtime.state.key_index import KeyIndex, Rows
@@ -21,6 +22,7 @@ from runtime.state.memory import MemoryStateBackend
 from runtime.state.prefix_index import PrefixIndex
 from runtime.state.protocol import WriteSegments
 from runtime.state.row_store import TableShape
+from runtime.state.segment_chain import TableChain
 from tests.support.window_harness import operator_context
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("m", pa.int64(), nullable=False)])
@@ -32,7 +34,12 @@ def groups(count: int) -> npt.NDArray[np.int16]:
 
 def test_an_index_that_grows_while_keys_come_and_go_equals_a_dict() -> None:
     choice = np.random.default_rng(1)
-    table = MemoryKeyedTable(TableShape("t", pa.schema([("k", pa.int64())]), NUMBERS), lambda: 0, lambda: None)
+    table = MemoryKeyedTable(
+        TableShape("t", pa.schema([("k", pa.int64())]), NUMBERS),
+        TableChain(KeyGroupRange(0, 127)),
+        lambda: 0,
+        lambda: None,
+    )
     model: dict[int, int] = {}
     for _ in range(60):
         keys = choice.integers(0, 60_000, 3_000)
@@ -182,7 +189,7 @@ def test_a_disk_that_is_full_fails_the_snapshot_and_not_the_task(
     slots, _ = table.slots([pa.array(range(100), pa.int64())], groups(100))
     table.settle()
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backend._writer, "write", full)

@@ -21,6 +21,7 @@ from runtime.operators.window_aggregate_global import GlobalWindowAggregateOpera
 from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
 from runtime.operators.window_clock import NullRowtimeError
 from runtime.state.errors import StateTooLargeError
+from runtime.state.segment_chain import EVERYTHING, SnapshotPlan
 from runtime.state.window_blocks import MemoryWindowState
 from tests.support.window_harness import ROWTIME, ROWTIME_LTZ, Pipeline, WindowPlan, operator_context
 
@@ -167,7 +168,7 @@ def test_state_does_not_hold_on_to_input_batches(tmp_path: Path) -> None:
     addresses = {buffer.address for column in piece.data.columns for buffer in column.buffers() if buffer}
     state = operator._partials
     assert isinstance(state, MemoryWindowState)
-    kept = [column for block in state.capture().pieces() for column in block.columns]
+    kept = [column for block in state.capture(SnapshotPlan(1, 1, EVERYTHING, ())).pieces() for column in block.columns]
     assert kept
     assert not addresses & {buffer.address for column in kept for buffer in column.buffers() if buffer}
 

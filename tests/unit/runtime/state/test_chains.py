@@ -1,0 +1,186 @@
+"""Snapshots of changes: whatever becomes of checkpoints, a restore of a committed one is the state at its barrier."""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.checkpoint.snapshot import SegmentHandle
+from runtime.state.protocol import WriteSegments
+from runtime.state.rocksdb import table as rocks_table
+from tests.support.table_model import ModelTable
+from tests.unit.runtime.state.tables import BACKENDS, DEFAULTS, Pair, Shape, contents
+from tests.unit.runtime.state.test_keyed_table import random_shape
+
+Handles = tuple[SegmentHandle, ...]
+
+
+@contextmanager
+def small_limits(choice: random.Random) -> Iterator[None]:
+    """Chains that are worn soon, pieces of a few rows, memory for next to nothing."""
+    limits = {
+        "runtime.state.segment_chain.WHOLE_ROWS_MAX": choice.choice((0, 0, 20)),
+        "runtime.state.segment_chain.WORN_ROWS_MIN": choice.choice((0, 10, 1_000)),
+        "runtime.state.segment_chain.CHECKPOINTS_MAX": choice.choice((2, 4, 24)),
+        "runtime.state.snapshot_writer.SEGMENT_ROWS": choice.choice((5, 50, 262_144)),
+        "runtime.state.table_snapshot.CAPTURED_ROWS": choice.choice((3, 16_384)),
+        "runtime.state.table_snapshot.PRESERVED_ROWS_MAX": choice.choice((4, 262_144)),
+        "runtime.state.keyed_table.LOG_BYTES_MIN": choice.choice((1, 1 << 20, 1 << 20)),
+        "runtime.state.rocksdb.spool.MEMORY_BYTES": choice.choice((100, 1 << 20)),
+        "runtime.state.rocksdb.table.LOG_ROWS_MIN": choice.choice((5, 1 << 20, 1 << 20)),
+    }
+    with ExitStack() as stack:
+        for name, value in limits.items():
+            stack.enter_context(mock.patch(name, value))
+        stack.enter_context(mock.patch.object(rocks_table.RocksKeyedTable, "_hot_rows_max", return_value=6))
+        yield
+
+
+class Committed(msgspec.Struct):
+    """A checkpoint that can be restored: its files and the rows at its barrier."""
+
+    handles: Handles
+    models: list[ModelTable]
+
+
+class Job:
+    """A table in several subtasks, and what a coordinator does to it."""
+
+    def __init__(self, directory: Path, shape: Shape, choice: random.Random) -> None:
+        self._directory = directory
+        self._shape = shape
+        self._choice = choice
+        self._checkpoint_id = 0
+        self._now_ms = 1_000
+        self._last: Committed | None = None
+        self.delta_files = 0
+        self._open(1)
+
+    def batches(self, count: int) -> None:
+        for _ in range(count):
+            pair = self._choice.choice(self._pairs)
+            pair.batch(self._choice, self._choice.randrange(1, 25), variety=self._choice.choice((4, 12)))
+            if self._shape.ttl_ms:
+                self._now_ms += self._choice.choice((0, 0, 20))
+                for each in self._pairs:
+                    each.now_ms = self._now_ms
+
+    def checkpoint(self) -> None:
+        """One that is committed (of which not every task need hear), or declined, or not even written."""
+        self._checkpoint_id += 1
+        models = [copy.deepcopy(pair.model) for pair in self._pairs]
+        writes = [pair.backend.capture(self._checkpoint_id) for pair in self._pairs]
+        self.batches(self._choice.randrange(3))
+        outcome = self._choice.random()
+        if outcome < 0.15:
+            for write in writes[1:]:
+                write()
+            _give_up(writes[0])
+            return
+        handles = tuple(handle for write in writes for handle in write())
+        if outcome < 0.35:
+            return
+        assert all((self._directory / handle.path).exists() for handle in handles)
+        self.delta_files += sum(handle.is_delta for handle in handles)
+        self._last = Committed(handles, models)
+        for pair in self._pairs:
+            if self._choice.random() < 0.9:
+                pair.notices.committed(self._checkpoint_id)
+        if self._choice.random() < 0.5:
+            self._sweep()
+
+    def savepoint(self) -> None:
+        """Full, and no part of any chain; another job may start from it."""
+        self._checkpoint_id += 1
+        models = [copy.deepcopy(pair.model) for pair in self._pairs]
+        handles: list[SegmentHandle] = []
+        for pair in self._pairs:
+            pair.notices.announce_full(self._checkpoint_id)
+            handles += pair.backend.capture(self._checkpoint_id)()
+        assert {(handle.is_delta, handle.checkpoint_id) for handle in handles} <= {(False, self._checkpoint_id)}
+        if self._choice.random() < 0.3:
+            self._last = Committed(tuple(handles), models)
+            self.crash()
+
+    def crash(self) -> None:
+        """A new start from the last committed checkpoint, at any parallelism, in either backend."""
+        for pair in self._pairs:
+            pair.close()
+        backend = self._shape.backend if self._choice.random() < 0.7 else self._choice.choice(BACKENDS)
+        self._shape = msgspec.structs.replace(self._shape, backend=backend)
+        self._open(self._choice.choice((1, 1, 2, 3, 5)))
+        self.check()
+
+    def check(self) -> None:
+        for pair in self._pairs:
+            pair.table.settle()
+            assert contents(pair.table) == pair.expected()
+            pair.table.settle()  # The clock is read once per batch.
+            if not self._shape.ttl_ms:
+                assert pair.table.row_count == len(pair.model.rows)
+
+    def close(self) -> None:
+        for pair in self._pairs:
+            pair.close()
+
+    def _open(self, parallelism: int) -> None:
+        last = self._last or Committed((), [])
+        self._pairs = []
+        for subtask in range(parallelism):
+            pair = Pair(self._directory, self._shape, last.handles, subtask, parallelism)
+            pair.now_ms = self._now_ms
+            pair.model = ModelTable(DEFAULTS, self._shape.ttl_ms)
+            for model in last.models:
+                rows = {name: row for name, row in copy.deepcopy(model.rows).items() if pair.owns(row[0])}
+                pair.model.rows.update(rows)
+            self._pairs.append(pair)
+
+    def _sweep(self) -> None:
+        """Only what the last committed checkpoint names stays."""
+        assert self._last is not None
+        named = {handle.path for handle in self._last.handles}
+        for path in (self._directory / "state").glob("*"):
+            if f"state/{path.name}" not in named:
+                path.unlink()
+
+
+def _give_up(write: WriteSegments) -> None:
+    with mock.patch("runtime.state.segments.SegmentWriter.write", side_effect=OSError("full")):
+        try:
+            write()
+        except OSError:
+            return
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=12)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_sequence_of_checkpoints_crashes_and_rescales(backend: str, ttl: bool, seed: int) -> None:
+    choice = random.Random(seed)
+    shape = random_shape(choice, backend, ttl=ttl)
+    with tempfile.TemporaryDirectory() as directory, small_limits(choice):
+        job = Job(Path(directory), shape, choice)
+        for _ in range(25):
+            step = choice.random()
+            if step < 0.45:
+                job.batches(1)
+            elif step < 0.85:
+                job.checkpoint()
+            elif step < 0.9:
+                job.savepoint()
+            else:
+                job.crash()
+        job.check()
+        job.crash()
+        job.close()
