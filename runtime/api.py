@@ -219,9 +219,25 @@ class StaleLeaderError(Exception):
     """Another JobManager has taken the lease; this one must stop."""
 
 
+class LeaderView(Protocol):
+    """Which of several JobManagers leads, as seen from one of them."""
+
+    @property
+    def leads(self) -> bool:
+        """This one, and its lease is not over."""
+
+    @property
+    def leader_url(self) -> str:
+        """Where the leader serves HTTP; empty while none is known."""
+
+
 class MetadataStore(Protocol):
     """Small durable records: `(collection, key) → bytes`. Every write is on disk when the call returns and is
     refused (StaleLeaderError) when the caller's leader token is no longer the newest. Thread-safe."""
+
+    def check_leader(self) -> None:
+        """Raises StaleLeaderError when another JobManager leads. For what changes something outside of the store: a
+        file that was listed *before* a check that passed was not made under a newer leader."""
 
     def get(self, collection: str, key: str) -> bytes | None: ...
 

@@ -18,6 +18,14 @@ class JobManagerSettings(msgspec.Struct, frozen=True):
     """Default job settings (Flink's keys) below what a session sets."""
 
 
+class HighAvailabilitySettings(msgspec.Struct, frozen=True):
+    """Several JobManagers. `metadata_url` is a PostgreSQL database, `cluster_id` what they have in common in it."""
+
+    metadata_url: str
+    cluster_id: str = "default"
+    lease_duration_ms: int = 5_000
+
+
 class TaskManagerSettings(msgspec.Struct, frozen=True):
     """`process_bytes` is the budget of the whole TaskManager, shared equally by its slots."""
 

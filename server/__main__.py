@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from server.config import CONFIG_VARIABLE, Config, ConfigError, changed, load, s3_environment
 
 if TYPE_CHECKING:
-    from runtime.config import JobManagerSettings, TaskManagerSettings
+    from runtime.config import HighAvailabilitySettings, JobManagerSettings, TaskManagerSettings
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -26,6 +26,8 @@ examples:
   headrace standalone                                   a whole cluster: JobManager, gateway, one TaskManager
   headrace standalone --http-port 8083 --data-dir DIR --taskmanagers 2 --slots 2
   headrace jobmanager --data-dir DIR                    JobManager with the gateway in one process
+  headrace jobmanager --metadata-url postgresql://headrace@db/headrace --checkpoint-dir /mnt/shared
+                                                        one of several JobManagers: one leads, others take over
   headrace taskmanager --job-managers 10.0.0.1:6123     a worker
   headrace sql                                          the SQL shell (headrace sql --help)
 
@@ -45,6 +47,9 @@ _FLAGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("--rpc-port", "jobmanager.rpc-port", "port TaskManagers register at (6123; standalone: any free one)"),
         ("--slots-expected", "jobmanager.slots-expected", "/readyz waits for so many slots"),
     ),
+    "availability": (
+        ("--metadata-url", "high-availability.metadata-url", "PostgreSQL database that several JobManagers share"),
+    ),
     "taskmanager": (
         ("--slots", "taskmanager.slots", "slots of a TaskManager: processes, each for one job (2)"),
         ("--memory", "taskmanager.process-bytes", "bytes of memory of a TaskManager"),
@@ -58,7 +63,7 @@ _FLAGS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 _ROLES = {
     "standalone": ("a whole cluster on this machine", ("http", "jobmanager", "taskmanager", "standalone")),
-    "jobmanager": ("JobManager and gateway", ("http", "jobmanager")),
+    "jobmanager": ("JobManager and gateway", ("http", "jobmanager", "availability")),
     "taskmanager": ("a worker with slots", ("taskmanager", "address")),
 }
 
@@ -156,6 +161,11 @@ async def _standalone(config: Config, is_rpc_port_chosen: bool) -> int:
     from runtime.launcher import ChildCommand, Launcher, StartFailedError
     from server.data_directory import held
 
+    if config.high_availability.metadata_url:
+        raise ConfigError(
+            "high-availability.metadata-url is not for standalone, which is one JobManager on one machine",
+            hint="Start `headrace jobmanager` twice, and `headrace taskmanager` with both addresses.",
+        )
     with held(Path(config.jobmanager.data_directory)):
         pass  # Only a look: the JobManager holds it, this process is none.
     http_port = _free_port(config.http.host, config.http.port)
@@ -198,6 +208,8 @@ async def _job_manager(config: Config) -> int:
     from server.settings import check_server_defaults
 
     check_server_defaults(config.job)
+    if config.high_availability.metadata_url:
+        return await _stand_for_election(config, bind(config.http.host, config.http.port))
     with held(Path(config.jobmanager.data_directory)):
         return await _lead(config, bind(config.http.host, config.http.port))
 
@@ -222,6 +234,55 @@ async def _lead(config: Config, listener: socket.socket) -> int:
     for task in (lost, signalled):
         task.cancel()
     return EXIT_FAILURE if was_lost else EXIT_OK
+
+
+async def _stand_for_election(config: Config, listener: socket.socket) -> int:
+    """One of several JobManagers: until a signal, or until it has led and does so no more; then it begins anew."""
+    from runtime.api import JobClient, MetadataStore, StaleLeaderError
+    from runtime.jobmanager.candidate import Candidate
+    from runtime.jobmanager.process import JobManager
+    from runtime.metadata.postgresql import MetadataUrlError
+    from server.http.serve_candidate import serve_candidate
+
+    if not config.jobmanager.checkpoint_directory:
+        raise ConfigError(
+            "jobmanager.checkpoint-directory is not set",
+            hint="With high-availability.metadata-url all processes need one that they share.",
+        )
+    stopped = asyncio.create_task(_stop_signal().wait())
+    job_manager: JobManager | None = None
+    try:
+        candidate = Candidate(_job_manager_settings(config), _availability(config), _rest_url(config))
+        election = asyncio.create_task(candidate.run())
+
+        async def elected() -> tuple[JobClient, MetadataStore]:
+            nonlocal job_manager
+            job_manager = await candidate.elected()
+            return job_manager, job_manager.metadata
+
+        async def over() -> None:
+            await asyncio.wait({election, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if election.done():
+                _begin_anew(election.result())
+
+        await serve_candidate(config, candidate, elected(), listener, over())
+        if job_manager is not None:
+            await job_manager.stop()
+        await candidate.resign()
+        await election
+    except MetadataUrlError as error:
+        raise ConfigError(f"high-availability.metadata-url: {error}") from error
+    except StaleLeaderError as error:
+        _begin_anew(str(error))
+    return EXIT_OK
+
+
+def _begin_anew(reason: str) -> NoReturn:
+    """Becomes a standby in the same process id, with a memory that knows nothing of having led: whatever was under
+    way (jobs, connections, threads) is gone at once, as with kill -9."""
+    logging.getLogger(__name__).error("%s: beginning anew as a standby", reason)
+    logging.shutdown()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 async def _task_manager(config: Config) -> int:
@@ -255,6 +316,21 @@ def _job_manager_settings(config: Config) -> JobManagerSettings:
         heartbeat_timeout_ms=section.heartbeat_timeout_ms,
         job_defaults=dict(config.job),
     )
+
+
+def _availability(config: Config) -> HighAvailabilitySettings:
+    from runtime.config import HighAvailabilitySettings
+
+    section = config.high_availability
+    return HighAvailabilitySettings(section.metadata_url, section.cluster_id, section.lease_duration_ms)
+
+
+def _rest_url(config: Config) -> str:
+    """Where the other JobManagers find this one's HTTP."""
+    host = config.http.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return config.http.advertised_url or f"http://{f'[{host}]' if ':' in host else host}:{config.http.port}"
 
 
 def _task_manager_settings(config: Config) -> TaskManagerSettings:

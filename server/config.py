@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -26,11 +27,13 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+LeaseMs = Annotated[int, msgspec.Meta(ge=500)]
 
 
 class HttpSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     host: str
     port: Port
+    advertised_url: str
 
 
 class GatewaySection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -50,6 +53,12 @@ class JobManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unkn
     heartbeat_interval_ms: Positive
     heartbeat_timeout_ms: Positive
     slots_expected: NotNegative
+
+
+class HighAvailabilitySection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    metadata_url: str
+    cluster_id: str
+    lease_duration_ms: LeaseMs
 
 
 class TaskManagerSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -79,12 +88,13 @@ class LogSection(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     level: str
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Config(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Every setting; what each means is in default.toml. `job` holds defaults of session settings."""
 
     http: HttpSection
     gateway: GatewaySection
     jobmanager: JobManagerSection
+    high_availability: HighAvailabilitySection
     taskmanager: TaskManagerSection
     standalone: StandaloneSection
     s3: S3Section
@@ -96,6 +106,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "http": HttpSection,
     "gateway": GatewaySection,
     "jobmanager": JobManagerSection,
+    "high-availability": HighAvailabilitySection,
     "taskmanager": TaskManagerSection,
     "standalone": StandaloneSection,
     "s3": S3Section,
@@ -138,9 +149,9 @@ def changed(config: Config) -> list[str]:
     default = load(None, {}, {})
     pairs = []
     for dotted in known_keys():
-        section, _, key = dotted.partition(".")
-        value, normal = (getattr(getattr(c, section), key.replace("-", "_")) for c in (config, default))
-        if value != normal and section != "s3":
+        path = dotted.replace("-", "_")
+        value, normal = (operator.attrgetter(path)(c) for c in (config, default))
+        if value != normal and not dotted.startswith("s3."):
             pairs.append(f"{dotted}={','.join(value) if isinstance(value, tuple) else value}")
     return pairs
 

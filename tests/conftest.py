@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import s3 as s3_support
 from tests.support.kafka import broker_for_tests
+from tests.support.postgresql import PostgresServer, server_for_tests
 
 # A run of the suite draws the same examples every time; `make fuzz` draws many new ones. No deadline per example:
 # how long one takes says more about what else the machine does than about the code.
@@ -38,4 +39,11 @@ def kafka() -> Iterator[str]:
 def s3() -> Iterator[s3_support.S3Server]:
     """A real S3 server, started at first use and shared by the session (under pytest-xdist: by the worker)."""
     with s3_support.server_for_tests() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server, started at first use and shared by the session (under pytest-xdist: by the worker)."""
+    with server_for_tests() as server:
         yield server

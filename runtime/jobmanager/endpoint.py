@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import socket
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from runtime.clock import monotonic_ms, wall_clock_ms
@@ -70,9 +71,12 @@ class TaskManagerEndpoint:
         leader_token: int,
         heartbeat_interval_ms: int,
         heartbeat_timeout_ms: int,
+        may_lead: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`may_lead`: the lease is still ours."""
         self._listener = listener
         self._leader_token = leader_token
+        self._may_lead = may_lead
         self._interval_ms = heartbeat_interval_ms
         self._timeout_ms = heartbeat_timeout_ms
         self._registered: dict[TaskManagerId, RegisteredTaskManager] = {}
@@ -88,9 +92,9 @@ class TaskManagerEndpoint:
     def task_managers(self) -> list[RegisteredTaskManager]:
         return sorted(self._registered.values(), key=lambda tm: tm.id)
 
-    async def start(self, host: str, port: int) -> None:
-        """Raises OSError when the address is taken."""
-        self._server = await asyncio.start_server(self._accept, host, port)
+    async def start(self, listener: socket.socket) -> None:
+        """Takes the socket over."""
+        self._server = await asyncio.start_server(self._accept, sock=listener)
         self._spawn(self._heartbeats())
 
     async def stop(self) -> None:
@@ -141,7 +145,12 @@ class TaskManagerEndpoint:
             return None
         if not isinstance(message, RegisterTaskManager) or message.version != PROTOCOL_VERSION:
             version = message.version if isinstance(message, RegisterTaskManager) else "unknown"
-            stream.send(RegistrationRefused(f"protocol version {version} is not {PROTOCOL_VERSION}"))
+            reason = f"protocol version {version} is not {PROTOCOL_VERSION}"
+            stream.send(RegistrationRefused(reason, mismatch=True))
+            await stream.drain()
+            return None
+        if not self._may_lead() or self._leader_token <= message.above_token:
+            stream.send(RegistrationRefused("another JobManager leads"))
             await stream.drain()
             return None
         old = self._registered.get(message.task_manager_id)
@@ -185,3 +194,38 @@ class TaskManagerEndpoint:
                     self._forget(task_manager, f"no heartbeat within {self._timeout_ms} ms")
                 else:
                     task_manager.stream.send(Heartbeat(wall_clock_ms()))
+
+
+class StandbyEndpoint:
+    """Answers TaskManagers while another JobManager leads, so that they need not wait to find out."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        """Accepts on a copy of the socket: the leader that follows takes over the socket itself."""
+        self._listener = listener.dup()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._refuse, sock=self._listener)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    @staticmethod
+    async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = MessageStream(reader, writer)
+        try:
+            async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
+                await stream.receive()
+            stream.send(RegistrationRefused("this JobManager is a standby"))
+            await stream.drain()
+        except (ConnectionClosedError, TimeoutError):
+            pass  # Whoever it was has gone.
+        finally:
+            stream.close()
+
+
+def bind_rpc(host: str, port: int) -> socket.socket:
+    """A socket that listens for TaskManagers. Raises OSError when the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)

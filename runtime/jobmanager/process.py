@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -38,12 +40,13 @@ from runtime.config import JobManagerSettings
 from runtime.ids import JobId
 from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_settings
 from runtime.jobmanager import job as core
-from runtime.jobmanager.endpoint import TaskManagerEndpoint
+from runtime.jobmanager.endpoint import TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.job_master import JobMaster
 from runtime.jobmanager.preparation import check_savepoint, check_submission, mark_stopped
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError
+from runtime.metadata.lease import LeaderStore
 from runtime.metadata.store import SqliteMetadataStore
 from runtime.operators.expressions.context import UnsupportedExpression
 from runtime.protocol.messages import Failure
@@ -62,7 +65,9 @@ _LOST = Failure("the result of the query was lost: the JobManager was restarted"
 class JobManager:
     """Create with `start`. All methods belong to one event loop; records and files are written on helper threads."""
 
-    def __init__(self, settings: JobManagerSettings, store: SqliteMetadataStore) -> None:
+    def __init__(
+        self, settings: JobManagerSettings, store: LeaderStore, may_lead: Callable[[], bool] = lambda: True
+    ) -> None:
         self._settings = settings
         self._store = store
         self._records = JobRecords(store)
@@ -76,20 +81,28 @@ class JobManager:
         """Jobs that had ended before this JobManager started."""
         self._leadership_lost = asyncio.Event()
         self._endpoint = TaskManagerEndpoint(
-            self._pool, store.leader_token, settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms
+            self._pool, store.leader_token, settings.heartbeat_interval_ms, settings.heartbeat_timeout_ms, may_lead
         )
         self._pool.connect(self._endpoint)
 
     @classmethod
     async def start(cls, settings: JobManagerSettings) -> JobManager:
-        """Takes the lease, opens the port, and goes on with every job that had not ended. Raises OSError when the
-        port is taken."""
-        path = Path(settings.data_directory) / STORE_FILE
-        store = await asyncio.to_thread(SqliteMetadataStore, path)
-        job_manager = cls(settings, store)
-        await job_manager._endpoint.start(settings.rpc_host, settings.rpc_port)
-        await job_manager._recover_jobs()
-        return job_manager
+        """The only JobManager of its data directory: takes the lease, opens the port, and goes on with every job that
+        had not ended. Raises OSError when the port is taken."""
+        listener = bind_rpc(settings.rpc_host, settings.rpc_port)
+        try:
+            path = Path(settings.data_directory) / STORE_FILE
+            store = await asyncio.to_thread(SqliteMetadataStore, path)
+        except BaseException:
+            listener.close()
+            raise
+        return await cls(settings, store).lead(listener)
+
+    async def lead(self, listener: socket.socket) -> JobManager:
+        """Accepts TaskManagers at the socket, and goes on with every job that had not ended."""
+        await self._endpoint.start(listener)
+        await self._recover_jobs()
+        return self
 
     @property
     def rpc_port(self) -> int:

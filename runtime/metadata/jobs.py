@@ -85,6 +85,10 @@ class JobRecords:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
+    def check_leader(self) -> None:
+        """Raises StaleLeaderError when another JobManager leads."""
+        self._store.check_leader()
+
     def create(self, record: JobRecord, graph: JobGraph) -> None:
         """The graph first: a job exists once its record does."""
         self._store.put(_GRAPHS, record.job_id, codec.encode(graph))

@@ -54,6 +54,10 @@ class SqliteMetadataStore:
         """Ours; higher than that of every earlier leader."""
         return self._token
 
+    def check_leader(self) -> None:
+        with self._lock:
+            self._check_token()
+
     def get(self, collection: str, key: str) -> bytes | None:
         query = "SELECT value FROM records WHERE collection = ? AND key = ?"
         with self._lock:
@@ -109,11 +113,14 @@ class SqliteMetadataStore:
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                (token,) = self._connection.execute("SELECT token FROM leader WHERE id = 1").fetchone()
-                if token != self._token:
-                    raise StaleLeaderError(f"leader token {self._token} is older than {token}")
+                self._check_token()
                 yield self._connection
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+    def _check_token(self) -> None:
+        (token,) = self._connection.execute("SELECT token FROM leader WHERE id = 1").fetchone()
+        if token != self._token:
+            raise StaleLeaderError(f"leader token {self._token} is older than {token}")

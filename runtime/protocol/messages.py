@@ -17,7 +17,7 @@ from runtime.checkpoint.snapshot import SubtaskSnapshot
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.protocol.descriptors import TaskDescriptor
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, tag_field="message"):
@@ -62,7 +62,8 @@ class SlotOffer(msgspec.Struct, frozen=True):
 
 
 class RegisterTaskManager(_Message, frozen=True):
-    """First message of a connection, TaskManager → JobManager."""
+    """First message of a connection, TaskManager → JobManager. Only a leader with a higher token than `above_token`
+    may accept: the TaskManager has one of that token, or looks for one that is at least as new as its last."""
 
     task_manager_id: TaskManagerId
     version: int
@@ -71,16 +72,22 @@ class RegisterTaskManager(_Message, frozen=True):
     slot_count: int
     slots: tuple[SlotOffer, ...]
     memory_bytes: int
+    above_token: int = -1
 
 
 class RegistrationAccepted(_Message, frozen=True):
+    """Everything that follows on this connection is said under this leader token."""
+
     leader_token: int
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
 
 
 class RegistrationRefused(_Message, frozen=True):
+    """`mismatch`: the versions do not fit, somebody should know. Otherwise another JobManager leads."""
+
     reason: str
+    mismatch: bool = False
 
 
 class Heartbeat(_Message, frozen=True):

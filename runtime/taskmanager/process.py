@@ -1,7 +1,8 @@
 """The TaskManager: registers at the JobManager, keeps one warm process per slot, and passes messages between them.
 
-Registration is a clean slate: slots that were busy when the connection was lost end then, because a leader starts its
-jobs anew. Without a JobManager tasks run on, uncommitted, for `job_manager_loss_timeout_ms`.
+It knows the addresses of all JobManagers and obeys the one with the highest leader token. Registration is a clean
+slate: slots that were busy end then, because a leader starts its jobs anew. Without a JobManager tasks run on,
+uncommitted, for `job_manager_loss_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 CONNECT_RETRY_S = 0.3
+LOOK_AROUND_S = 1.0
+"""How often the other addresses are asked while there is a leader."""
 REGISTRATION_TIMEOUT_S = 10.0
 SLOT_RETRY_S_MAX = 10.0
 PINGS_PER_TIMEOUT = 6
@@ -55,6 +58,8 @@ class TaskManager:
         self._managed_bytes = divide(settings.process_bytes, settings.slot_count).managed_bytes
         self._slots: dict[SlotId, SlotProcess] = {}
         self._job_manager: MessageStream | None = None
+        self._leader_token = 0
+        """The newest leader's that was ever obeyed: messages of older ones do not count."""
         self._heard_at_ms = monotonic_ms()
         self._lost_at_ms = monotonic_ms()
         self._stopping = asyncio.Event()
@@ -72,7 +77,9 @@ class TaskManager:
             self._spawn(asyncio.to_thread(directory.remove_abandoned))
             for index in range(self._settings.slot_count):
                 self._spawn(self._keep_slot(index, directory))
-            self._spawn(self._keep_registered())
+            for host, port in self._settings.job_manager_addresses:
+                self._spawn(self._seek_leader(host, port))
+            self._spawn(self._watch_loss())
             self._spawn(self._ping_slots())
             await self._stopping.wait()
             if self._job_manager is not None:
@@ -155,24 +162,24 @@ class TaskManager:
 
     # ------------------------------------------------------------------------------------------------------ JobManager
 
-    async def _keep_registered(self) -> None:
-        """Ask one address after the other until one answers as leader; again whenever the connection is lost."""
+    async def _seek_leader(self, host: str, port: int) -> None:
+        """Ask one address again and again whether it leads; serve it while it does. Also with a leader: one that was
+        cut off or paused does not tell that another one leads by now."""
         while True:
-            for host, port in self._settings.job_manager_addresses:
-                stream = await self._connect(host, port)
-                if stream is None:
-                    continue
+            stream = await self._connect(host, port)
+            if stream is not None:
                 try:
-                    await self._serve(stream)
+                    await self._register(stream, host, port)
                 except ConnectionClosedError as error:
-                    _log.warning("JobManager %s:%d is gone: %s", host, port, error)
+                    _log.debug("JobManager %s:%d: %s", host, port, error)
                 finally:
                     stream.close()
-                    if self._job_manager is not None:
-                        self._job_manager = None
-                        self._registered.clear()
-                        self._lost_at_ms = monotonic_ms()
-            if monotonic_ms() - self._lost_at_ms > self._settings.job_manager_loss_timeout_ms:
+            await asyncio.sleep(CONNECT_RETRY_S if self._job_manager is None else LOOK_AROUND_S)
+
+    async def _watch_loss(self) -> None:
+        timeout_ms = self._settings.job_manager_loss_timeout_ms
+        while True:
+            if self._job_manager is None and monotonic_ms() - self._lost_at_ms > timeout_ms:
                 self._end_busy_slots("no JobManager was found in time")
             await asyncio.sleep(CONNECT_RETRY_S)
 
@@ -183,8 +190,9 @@ class TaskManager:
         except (OSError, TimeoutError):
             return None
 
-    async def _serve(self, stream: MessageStream) -> None:
-        """One registration and what follows it. Raises ConnectionClosedError at its end."""
+    async def _register(self, stream: MessageStream, host: str, port: int) -> None:
+        """Offer this TaskManager; when it is accepted, serve the leader until it is gone or a newer one was found.
+        Raises ConnectionClosedError."""
         stream.send(self._registration())
         try:
             async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
@@ -192,9 +200,33 @@ class TaskManager:
         except TimeoutError as error:
             raise ConnectionClosedError("no answer to the registration") from error
         if isinstance(answer, RegistrationRefused):
-            raise ConnectionClosedError(f"registration refused: {answer.reason}")
+            if answer.mismatch:
+                _log.warning("JobManager %s:%d refuses: %s", host, port, answer.reason)
+            return
         if not isinstance(answer, RegistrationAccepted):
             raise ConnectionClosedError(f"registration answered with {type(answer).__name__}")
+        if answer.leader_token <= self._above_token:
+            return  # Another address has answered in the meantime with a newer leader.
+        if self._job_manager is not None:
+            self._job_manager.close()
+        self._leader_token = answer.leader_token
+        try:
+            await self._serve(stream, answer)
+        except ConnectionClosedError as error:
+            _log.warning("JobManager %s:%d is gone: %s", host, port, error)
+        finally:
+            if self._job_manager is stream:
+                self._job_manager = None
+                self._registered.clear()
+                self._lost_at_ms = monotonic_ms()
+
+    @property
+    def _above_token(self) -> int:
+        """A leader's token must be higher than this. After the loss of a leader it may be the same one's again."""
+        return self._leader_token if self._job_manager is not None else self._leader_token - 1
+
+    async def _serve(self, stream: MessageStream, answer: RegistrationAccepted) -> None:
+        """Raises ConnectionClosedError at its end."""
         _log.info("registered with leader %d", answer.leader_token)
         self._end_busy_slots("a leader has taken over")
         self._job_manager = stream
@@ -207,6 +239,8 @@ class TaskManager:
         try:
             while True:
                 message = await stream.receive()
+                if self._job_manager is not stream:
+                    raise ConnectionClosedError("a newer leader was found")
                 self._heard_at_ms = monotonic_ms()
                 self._dispatch(message)
         finally:
@@ -222,6 +256,7 @@ class TaskManager:
             self._settings.slot_count,
             (),
             self._settings.process_bytes,
+            self._above_token,
         )
 
     def _dispatch(self, message: Message) -> None:

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Iterator
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from runtime.api import JobClient, MetadataStore
 from server.config import Config
@@ -33,10 +34,37 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(
-    config: Config, jobs: JobClient, metadata: MetadataStore, listener: socket.socket, until: Awaitable[None]
-) -> None:
-    """Gateway and HTTP over a running JobManager until `until` is done; ends queries, leaves other jobs alone."""
+class HttpServer:
+    """Serves an application on a socket that is bound already."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_GRACE_S,
+                http="httptools",
+            )
+        )
+
+    def start(self) -> asyncio.Task[None]:
+        """The task ends when the server does."""
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        logger.info("listening on http://%s:%d", *self._listener.getsockname()[:2])
+        if not ipaddress.ip_address(self._listener.getsockname()[0]).is_loopback:
+            logger.warning("whoever reaches this port can run SQL: put a proxy that authenticates in front of it")
+        return serving
+
+    def stop(self) -> None:
+        """Open requests may take `_GRACE_S` to end."""
+        self._server.should_exit = True
+
+
+async def open_gateway(config: Config, jobs: JobClient, metadata: MetadataStore) -> Gateway:
+    """The gateway over a running JobManager, with its sessions and operations."""
     settings = GatewaySettings(
         long_poll_ms=config.gateway.long_poll_ms,
         rows_max=config.gateway.rows_max,
@@ -47,28 +75,23 @@ async def serve(
     )
     gateway = await asyncio.to_thread(Gateway, jobs, metadata, settings, config.job)
     await gateway.start()
-    app = create_app(gateway, config.jobmanager.slots_expected)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_GRACE_S,
-            http="httptools",
-        )
-    )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    return gateway
+
+
+async def serve(
+    config: Config, jobs: JobClient, metadata: MetadataStore, listener: socket.socket, until: Awaitable[None]
+) -> None:
+    """Gateway and HTTP over a running JobManager until `until` is done; ends queries, leaves other jobs alone."""
+    gateway = await open_gateway(config, jobs, metadata)
+    server = HttpServer(create_app(gateway, config.jobmanager.slots_expected), listener)
+    serving = server.start()
     ending = asyncio.ensure_future(until)
     loading = asyncio.get_running_loop().call_later(_LOAD_AFTER_S, load_planner)
-    logger.info("listening on http://%s:%d", *listener.getsockname()[:2])
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        logger.warning("whoever reaches this port can run SQL: put a proxy that authenticates in front of it")
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         ending.cancel()
         loading.cancel()
         await gateway.stop()
-        server.should_exit = True
+        server.stop()
         await serving

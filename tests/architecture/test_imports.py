@@ -43,6 +43,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("connectors.kafka", "server.demo.outside"),
     "rocksdict": ("runtime.state.rocksdb",),
     "obstore": ("runtime.checkpoint.object_store",),
+    "sqlalchemy": ("runtime.metadata.postgresql",),
+    "psycopg": ("runtime.metadata.postgresql",),
 }
 NEVER_IN: dict[str, tuple[str, ...]] = {"planner.ir": ("sqlglot",)}
 
@@ -62,6 +64,7 @@ PURE = (
     "runtime.checkpoint.manifest",
     "runtime.checkpoint.recovery",
     "runtime.taskmanager.barrier_aligner",
+    "runtime.metadata.election",
 )
 IMPURE_LIBRARIES = frozenset(
     "asyncio multiprocessing os random secrets signal socket subprocess threading time".split()

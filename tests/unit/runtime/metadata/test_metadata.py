@@ -1,4 +1,4 @@
-"""The metadata store: durability, the lease, compare-and-set; and a job's records in it."""
+"""The metadata stores: one contract, tested on SQLite and on a real PostgreSQL; and a job's records in them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from runtime.ids import JobId
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, PointerConflictError
 from runtime.metadata.store import SqliteMetadataStore, StoreFormatError
 from tests.support import graphs
+from tests.support.metadata_stores import PostgresPlace, SqlitePlace, StorePlace
 
 JOB = JobId("1" * 32)
 OTHER = JobId("2" * 32)
@@ -26,59 +27,78 @@ def record(job_id: JobId = JOB, state: JobState = JobState.RUNNING) -> JobRecord
     return JobRecord(job_id, "name", state, False, 5)
 
 
-def test_records_survive(tmp_path: Path) -> None:
-    path = tmp_path / "metadata.sqlite"
-    store = SqliteMetadataStore(path)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
+    found: StorePlace = (
+        SqlitePlace(tmp_path) if request.param == "sqlite" else PostgresPlace(request.getfixturevalue("postgres").url)
+    )
+    yield found
+    found.close()
+
+
+def test_records_survive(place: StorePlace) -> None:
+    store = place.open()
     store.put("c", "b", b"2")
     store.put("c", "a", b"1")
+    store.put("c", "b", b"\x00\xff")
     store.put("d", "a", b"3")
     store.delete("d", "a")
+    store.delete("d", "never there")
     store.close()
-    store = SqliteMetadataStore(path)
-    assert store.items("c") == [("a", b"1"), ("b", b"2")]
+    store = place.open()
+    assert store.items("c") == [("a", b"1"), ("b", b"\x00\xff")]
     assert (store.get("c", "a"), store.get("c", "z"), store.items("d")) == (b"1", None, [])
-    store.close()
 
 
-def test_every_write_is_synced_to_disk(tmp_path: Path) -> None:
-    store = SqliteMetadataStore(tmp_path / "m")
-    connection = store._connection
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    store.close()
+def test_keys_are_in_the_order_of_their_bytes(place: StorePlace) -> None:
+    """Whatever the database's language: both stores list alike."""
+    store = place.open()
+    keys = ["a", "B", "_", "ä", "Z", "b-1", "b1", "\u4e2d", ""]
+    for key in keys:
+        store.put("c", key, key.encode())
+    assert [key for key, _ in store.items("c")] == sorted(keys, key=str.encode)
 
 
-def test_compare_and_set(tmp_path: Path) -> None:
-    store = SqliteMetadataStore(tmp_path / "m")
+def test_compare_and_set(place: StorePlace) -> None:
+    store = place.open()
     assert store.compare_and_set("c", "k", None, b"1")
     assert not store.compare_and_set("c", "k", None, b"2")
     assert not store.compare_and_set("c", "k", b"0", b"2")
     assert store.get("c", "k") == b"1"
     assert store.compare_and_set("c", "k", b"1", b"2")
     assert store.get("c", "k") == b"2"
-    store.close()
+    assert not store.compare_and_set("c", "not there", b"1", b"2")
+    assert store.get("c", "not there") is None
 
 
-def test_an_older_leader_cannot_write_any_more(tmp_path: Path) -> None:
-    old = SqliteMetadataStore(tmp_path / "m")
+def test_an_older_leader_changes_nothing(place: StorePlace) -> None:
+    old = place.open()
+    old.check_leader()
     old.put("c", "k", b"old")
-    new = SqliteMetadataStore(tmp_path / "m")
+    new = place.open()
     assert new.leader_token > old.leader_token
+    with pytest.raises(StaleLeaderError):
+        old.check_leader()
     with pytest.raises(StaleLeaderError):
         old.put("c", "k", b"zombie")
     with pytest.raises(StaleLeaderError):
+        old.put("c", "new", b"zombie")
+    with pytest.raises(StaleLeaderError):
         old.compare_and_set("c", "k", b"old", b"zombie")
     with pytest.raises(StaleLeaderError):
+        old.compare_and_set("c", "new", None, b"zombie")
+    with pytest.raises(StaleLeaderError):
+        old.compare_and_set("c", "k", None, b"zombie")
+    with pytest.raises(StaleLeaderError):
         old.delete("c", "k")
-    assert new.get("c", "k") == b"old"
+    assert new.items("c") == [("k", b"old")]
     new.put("c", "k", b"new")
+    new.check_leader()
     assert old.get("c", "k") == b"new"
-    old.close()
-    new.close()
 
 
-def test_many_threads_share_a_store(tmp_path: Path) -> None:
-    store = SqliteMetadataStore(tmp_path / "m")
+def test_many_threads_share_a_store(place: StorePlace) -> None:
+    store = place.open()
     won: list[int] = []
 
     def race(number: int) -> None:
@@ -92,6 +112,18 @@ def test_many_threads_share_a_store(tmp_path: Path) -> None:
         thread.join()
     assert len(won) == 1
     assert store.get("c", "k") == str(won[0]).encode()
+
+
+def test_tokens_only_grow(place: StorePlace) -> None:
+    tokens = [place.open().leader_token for _ in range(4)]
+    assert tokens == sorted(set(tokens))
+
+
+def test_every_write_is_synced_to_disk(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "m")
+    connection = store._connection
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     store.close()
 
 
@@ -104,10 +136,8 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Iterator[JobRecords]:
-    store = SqliteMetadataStore(tmp_path / "m")
-    yield JobRecords(store)
-    store.close()
+def records(place: StorePlace) -> JobRecords:
+    return JobRecords(place.open())
 
 
 def test_a_job_and_its_graph(records: JobRecords) -> None:
