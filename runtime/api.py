@@ -46,8 +46,54 @@ class VertexStatus(msgspec.Struct, frozen=True):
     metrics: tuple[TaskMetrics, ...] = ()
 
 
+class CheckpointState(StrEnum):
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class SubtaskCheckpoint(msgspec.Struct, frozen=True):
+    """One task's answer to a checkpoint. `byte_size`: written for it, `full_byte_size`: all that it names;
+    `persisted_bytes`: elements in flight among them. `duration_ms` since the trigger."""
+
+    vertex_id: int
+    subtask_index: int
+    acknowledged_at_ms: int
+    duration_ms: int
+    byte_size: int
+    full_byte_size: int
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    alignment_ms: float = 0.0
+    is_unaligned: bool = False
+    persisted_bytes: int = 0
+    is_finished: bool = False
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True):
+    """A checkpoint or savepoint as the job's page shows it; times in epoch ms (0 = not yet), sizes as in
+    SubtaskCheckpoint. `discarded`: newer ones have taken its place."""
+
+    checkpoint_id: int
+    state: CheckpointState
+    triggered_at_ms: int
+    subtask_count: int
+    is_savepoint: bool = False
+    stops: bool = False
+    latest_ack_at_ms: int = 0
+    ended_at_ms: int = 0
+    duration_ms: int = 0
+    byte_size: int = 0
+    full_byte_size: int = 0
+    path: str = ""
+    failure: str = ""
+    discarded: bool = False
+    subtasks: tuple[SubtaskCheckpoint, ...] = ()
+
+
 class CheckpointSummary(msgspec.Struct, frozen=True):
-    """Counts since the job's first start; times in epoch ms, durations in ms."""
+    """Counts since the job's first start; times in epoch ms, durations in ms. `latest_bytes`: written for the latest
+    checkpoint, `latest_full_bytes`: all that it names. `history`: newest first, those in progress too."""
 
     triggered: int = 0
     completed: int = 0
@@ -57,11 +103,18 @@ class CheckpointSummary(msgspec.Struct, frozen=True):
     latest_completed_at_ms: int = 0
     latest_duration_ms: float = 0.0
     latest_bytes: int = 0
+    latest_full_bytes: int = 0
     latest_path: str = ""
     restored_id: int = 0
+    restored_at_ms: int = 0
+    restored_path: str = ""
+    restored_is_savepoint: bool = False
+    restored_count: int = 0
     latest_savepoint_id: int = 0
     latest_savepoint_path: str = ""
     latest_savepoint_at_ms: int = 0
+    latest_failed: CheckpointRecord | None = None
+    history: tuple[CheckpointRecord, ...] = ()
 
 
 class JobStatus(msgspec.Struct, frozen=True):

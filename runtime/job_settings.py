@@ -15,13 +15,16 @@ CHECKPOINT_MIN_PAUSE = "execution.checkpointing.min-pause"
 CHECKPOINT_TOLERABLE_FAILURES = "execution.checkpointing.tolerable-failed-checkpoints"
 UNALIGNED_CHECKPOINTS = "execution.checkpointing.unaligned.enabled"
 ALIGNED_TIMEOUT = "execution.checkpointing.aligned-checkpoint-timeout"
+CHECKPOINTS_CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
 CHECKPOINTS_RETAINED = "execution.checkpointing.num-retained"
+CHECKPOINT_RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
 STATE_BACKENDS = ("hashmap", "rocksdb")
 RECOVERY_PATH = "execution.state-recovery.path"
 IGNORE_UNCLAIMED_STATE = "execution.state-recovery.ignore-unclaimed-state"
 ALLOW_REWIND = "execution.state-recovery.allow-rewind"
+ACCEPT_DUPLICATES = "execution.state-recovery.accept-duplicates"
 SAVEPOINT_DIRECTORY = "execution.checkpointing.savepoint-dir"
 
 _FIXED = "restart-strategy.fixed-delay."
@@ -70,9 +73,25 @@ class RestartSettings(msgspec.Struct, frozen=True):
     jitter_factor: float = 0.1
 
 
+class CheckpointRetention(StrEnum):
+    """What becomes of a job's checkpoints when it ends otherwise than by FINISHED (which always removes them)."""
+
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+
+    def keeps(self, *, failed: bool) -> bool:
+        """Of a job that has failed, or else was cancelled."""
+        if self is CheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS:
+            return False
+        return failed or self is CheckpointRetention.RETAIN_ON_CANCELLATION
+
+
 class CheckpointSettings(msgspec.Struct, frozen=True):
     """`interval_ms` 0 = no periodic checkpoints; `tolerable_failures` are consecutive ones. `aligned_timeout_ms`: how
-    long barriers are aligned before they overtake what is in flight (None = for ever, 0 = not at all)."""
+    long barriers are aligned before they overtake what is in flight (None = for ever, 0 = not at all).
+    `concurrent_max`: checkpoints in flight at a time. Checkpoints of a job that has failed are kept unless a user wants
+    it otherwise (in Flink the default is to remove them): they hold rows that no sink has committed yet."""
 
     interval_ms: int = 10_000
     timeout_ms: int = 600_000
@@ -80,14 +99,18 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     tolerable_failures: int = 0
     retained_count: int = 1
     aligned_timeout_ms: int | None = None
+    concurrent_max: int = 1
+    retention: CheckpointRetention = CheckpointRetention.DELETE_ON_CANCELLATION
 
 
 class RecoverySettings(msgspec.Struct, frozen=True):
-    """`path`: the savepoint a new job starts from (empty = none)."""
+    """`path`: the savepoint a new job starts from (empty = none). `accept_duplicates`: where a checkpoint is damaged
+    the job goes back behind what its sinks have committed, rather than fail."""
 
     path: str = ""
     ignore_unclaimed_state: bool = False
     allow_rewind: bool = False
+    accept_duplicates: bool = False
 
 
 class JobSettings(msgspec.Struct, frozen=True):
@@ -131,10 +154,12 @@ def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
     backend = settings.get(STATE_BACKEND, "hashmap").strip().lower()
     if backend not in STATE_BACKENDS:
         raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use {' or '.join(STATE_BACKENDS)}")
+    accept_duplicates = boolean(settings, ACCEPT_DUPLICATES, False)
     recovery = RecoverySettings(
         settings.get(RECOVERY_PATH, "").strip(),
         boolean(settings, IGNORE_UNCLAIMED_STATE, False),
-        boolean(settings, ALLOW_REWIND, False),
+        boolean(settings, ALLOW_REWIND, False) or accept_duplicates,
+        accept_duplicates,
     )
     return JobSettings(
         _checkpoint_settings(settings),
@@ -146,6 +171,7 @@ def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
 
 def _checkpoint_settings(settings: Mapping[str, str]) -> CheckpointSettings:
     default = CheckpointSettings()
+    unaligned = boolean(settings, UNALIGNED_CHECKPOINTS, False)
     timeout_ms = duration_ms(settings, CHECKPOINT_TIMEOUT, default.timeout_ms)
     if timeout_ms == 0:
         raise SettingError(CHECKPOINT_TIMEOUT, "must be longer than zero")
@@ -155,9 +181,9 @@ def _checkpoint_settings(settings: Mapping[str, str]) -> CheckpointSettings:
         min_pause_ms=duration_ms(settings, CHECKPOINT_MIN_PAUSE, default.min_pause_ms),
         tolerable_failures=integer(settings, CHECKPOINT_TOLERABLE_FAILURES, default.tolerable_failures),
         retained_count=integer(settings, CHECKPOINTS_RETAINED, default.retained_count, minimum=1),
-        aligned_timeout_ms=(
-            duration_ms(settings, ALIGNED_TIMEOUT, 0) if boolean(settings, UNALIGNED_CHECKPOINTS, False) else None
-        ),
+        aligned_timeout_ms=duration_ms(settings, ALIGNED_TIMEOUT, 0) if unaligned else None,
+        concurrent_max=integer(settings, CHECKPOINTS_CONCURRENT, default.concurrent_max, minimum=1),
+        retention=_read(settings, CHECKPOINT_RETENTION, _parse_retention, default.retention),
     )
 
 
@@ -223,6 +249,13 @@ def _parse_boolean(text: str) -> bool:
             return False
         case _:
             raise ValueError(f"'{text}' is neither true nor false")
+
+
+def _parse_retention(text: str) -> CheckpointRetention:
+    try:
+        return CheckpointRetention(text.strip().upper())
+    except ValueError:
+        raise ValueError(f"'{text}' is not one of {', '.join(CheckpointRetention)}") from None
 
 
 def _parse_number(text: str) -> float:

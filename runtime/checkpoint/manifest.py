@@ -115,7 +115,8 @@ class CheckpointManifest(msgspec.Struct, frozen=True):
 
 class CheckpointPointer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The metadata store's record of the latest committed checkpoint. `path` is relative to the job's directory.
-    `stopped_with`: the savepoint (its directory) that is this checkpoint and has ended the job."""
+    `stopped_with`: the savepoint (its directory) that is this checkpoint and has ended the job. `earlier`: the retained
+    checkpoints before it, oldest first; those that have been removed since are not there any more."""
 
     generation: int
     checkpoint_id: int
@@ -123,6 +124,7 @@ class CheckpointPointer(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str
     """Hex SHA-256 of the whole manifest file."""
     stopped_with: str = ""
+    earlier: tuple[CheckpointPointer, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()

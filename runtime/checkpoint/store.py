@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from runtime.checkpoint.files import JobFiles, below, checksum, normalized, open_files, read_bytes, write_bytes
 from runtime.checkpoint.manifest import (
@@ -25,7 +25,7 @@ from runtime.checkpoint.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from runtime.checkpoint.snapshot import InFlightHandle, SegmentHandle
+from runtime.checkpoint.snapshot import InFlightHandle, SegmentHandle, SubtaskSnapshot
 from runtime.ids import JobId
 
 MANIFEST = "manifest"
@@ -33,10 +33,16 @@ _MANIFEST_PATH = re.compile(r"g(\d+)/chk-\d+/")
 
 
 class DamagedCheckpointError(Exception):
-    """A file of a checkpoint is missing or not what was written. The message names it."""
+    """A file of a checkpoint is missing or not what was written. The message names it; `damaged_file` is its path
+    among the job's files. A place that does not answer is no damage: that stays an OSError."""
 
     domain = "external"
     retry = True
+
+    def __init__(self, message: str, damaged_file: str = "", *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.damaged_file = damaged_file
+        self.is_missing = is_missing
 
 
 class CheckpointStore:
@@ -51,6 +57,10 @@ class CheckpointStore:
 
     def files(self, job_id: JobId) -> JobFiles:
         return open_files(self.uri(job_id))
+
+    def location(self, job_id: JobId, pointer: CheckpointPointer) -> str:
+        """The checkpoint's own folder, as users are told of it."""
+        return below(self.uri(job_id), pointer.path.removesuffix(f"/{MANIFEST}"))
 
     def write(self, manifest: CheckpointManifest) -> CheckpointPointer:
         """Durable when it returns. Raises FileExistsError when that checkpoint of that generation exists already."""
@@ -71,43 +81,44 @@ class CheckpointStore:
         return CheckpointPointer(manifest.generation, manifest.checkpoint_id, path, digest)
 
     def read(self, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
-        """The manifest a pointer names. Raises DamagedCheckpointError."""
+        """The manifest a pointer names. Raises DamagedCheckpointError, OSError."""
         files = self.files(job_id)
         path = files.locate(pointer.path)
         try:
             data = read_bytes(files, pointer.path)
-        except OSError as error:
-            raise DamagedCheckpointError(f"{path}: {reason(error)}") from error
+        except FileNotFoundError as error:
+            raise _missing(files, pointer.path, error) from error
         if hashlib.sha256(data).hexdigest() != pointer.checksum:
-            raise DamagedCheckpointError(f"{path}: checksum mismatch")
+            raise DamagedCheckpointError(f"{path}: checksum mismatch", pointer.path)
         try:
             return decode_manifest(data)
         except ManifestError as error:
-            raise DamagedCheckpointError(f"{path}: {error}") from error
+            raise DamagedCheckpointError(f"{path}: {error}", pointer.path) from error
 
     def check(self, job_id: JobId, handles: Iterable[SegmentHandle | InFlightHandle]) -> None:
         """Each file is there and as long as it was when it was sealed. Raises DamagedCheckpointError naming the first
-        that is not."""
+        that is not, OSError."""
         files = self.files(job_id)
         for handle in handles:
             try:
                 size = files.byte_size(handle.path)
-            except OSError as error:
-                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {reason(error)}") from error
+            except FileNotFoundError as error:
+                raise _missing(files, handle.path, error) from error
             if size != handle.byte_size:
-                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {size} bytes instead of {handle.byte_size}")
+                message = f"{files.locate(handle.path)}: {size} bytes instead of {handle.byte_size}"
+                raise DamagedCheckpointError(message, handle.path)
 
     def verify(self, job_id: JobId, handles: Iterable[SegmentHandle | InFlightHandle]) -> None:
-        """`check`, and the checksum of every byte. Raises DamagedCheckpointError naming the first bad file."""
+        """`check`, and the checksum of every byte. Raises DamagedCheckpointError naming the first bad file, OSError."""
         files = self.files(job_id)
         for handle in handles:
             self.check(job_id, [handle])
             try:
                 found = checksum(files, handle.path)
-            except OSError as error:
-                raise DamagedCheckpointError(f"{files.locate(handle.path)}: {reason(error)}") from error
+            except FileNotFoundError as error:
+                raise _missing(files, handle.path, error) from error
             if found != handle.checksum:
-                raise DamagedCheckpointError(f"{files.locate(handle.path)}: checksum mismatch")
+                raise DamagedCheckpointError(f"{files.locate(handle.path)}: checksum mismatch", handle.path)
 
     def remove(self, dropped: CheckpointManifest, retained: Iterable[CheckpointManifest]) -> None:
         """Delete a checkpoint that is no longer retained and the files that it alone named. Write-ahead files stay:
@@ -117,6 +128,24 @@ class CheckpointStore:
         # The manifest first: one that is there names files that are there.
         files.delete(_manifest_path(dropped.generation, dropped.checkpoint_id))
         for path in sorted(dropped.paths - kept - set(dropped.epoch_files)):
+            files.delete(path)
+
+    def discard(
+        self,
+        job_id: JobId,
+        generation: int,
+        checkpoint_id: int | None,
+        snapshots: Iterable[SubtaskSnapshot],
+        kept: Collection[str],
+    ) -> None:
+        """Delete what was written for a checkpoint that will not be committed: files of its snapshots, but for those
+        in `kept` and for write-ahead files, and with `checkpoint_id` its manifest. Raises OSError."""
+        files = self.files(job_id)
+        if checkpoint_id is not None:
+            files.delete(_manifest_path(generation, checkpoint_id))
+        written = {h.path for s in snapshots for o in s.operators for h in o.segments}
+        written |= {handle.path for snapshot in snapshots for handle in snapshot.in_flight}
+        for path in sorted(written.difference(kept)):
             files.delete(path)
 
     def sweep(
@@ -146,6 +175,10 @@ class CheckpointStore:
 
 def _manifest_path(generation: int, checkpoint_id: int) -> str:
     return f"g{generation}/chk-{checkpoint_id}/{MANIFEST}"
+
+
+def _missing(files: JobFiles, path: str, error: OSError) -> DamagedCheckpointError:
+    return DamagedCheckpointError(f"{files.locate(path)}: {reason(error)}", path, is_missing=True)
 
 
 def reason(error: OSError) -> str:

@@ -9,13 +9,13 @@ from typing import assert_never
 
 import msgspec
 
-from connectors.api import CheckpointFiles
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
-from runtime.api import CheckpointSummary, StaleLeaderError
-from runtime.checkpoint import coordinator as core
+from runtime.api import StaleLeaderError
+from runtime.checkpoint import coordination as core
 from runtime.checkpoint import savepoint as savepoints
+from runtime.checkpoint.coordinator import CheckpointCoordinator
 from runtime.checkpoint.identity import operator_record
 from runtime.checkpoint.manifest import (
     CheckpointCounts,
@@ -24,15 +24,25 @@ from runtime.checkpoint.manifest import (
     SinkRecord,
     VertexRecord,
 )
+from runtime.checkpoint.snapshot import SubtaskSnapshot
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId
-from runtime.job_settings import JobSettings
+from runtime.job_settings import CheckpointSettings, JobSettings
+from runtime.jobmanager.checkpoint_history import CheckpointHistory
 from runtime.jobmanager.execution_graph import ExecutionGraph
 from runtime.jobmanager.preparation import Restored
+from runtime.jobmanager.restore_choice import RetainedCheckpoint
 from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.metadata.jobs import JobRecord
-from runtime.protocol.messages import AbortCheckpoint, CommitCheckpoint, EndSources, Failure, TriggerCheckpoint
+from runtime.protocol.messages import (
+    AbortCheckpoint,
+    CheckpointAcknowledged,
+    CommitCheckpoint,
+    EndSources,
+    Failure,
+    TriggerCheckpoint,
+)
 from runtime.taskmanager.failures import failure_of
 
 _log = logging.getLogger(__name__)
@@ -49,48 +59,6 @@ class Generation(msgspec.Struct, frozen=True):
     @property
     def graph(self) -> JobGraph:
         return self.execution.graph
-
-
-class CheckpointHistory:
-    """Figures over all generations of a job; manifests carry them over to the next JobManager."""
-
-    def __init__(self) -> None:
-        self.triggered = 0
-        self.completed = 0
-        self.failed = 0
-        self.latest = CheckpointSummary()
-
-    def restored(self, pointer: CheckpointPointer, manifest: CheckpointManifest, files: CheckpointFiles) -> None:
-        """A generation starts from this checkpoint: what an earlier JobManager completed is known from it."""
-        own = manifest.generation != savepoints.IMPORTED_GENERATION
-        if own and self.latest.latest_completed_id < manifest.checkpoint_id:
-            self.latest = CheckpointSummary(
-                latest_completed_id=manifest.checkpoint_id,
-                latest_bytes=manifest.state_bytes,
-                latest_path=files.locate(pointer.path),
-            )
-            counts = manifest.counts
-            self.triggered, self.completed, self.failed = counts.triggered, counts.completed, counts.failed
-        self.latest = msgspec.structs.replace(self.latest, restored_id=manifest.checkpoint_id)
-        if pointer.stopped_with:
-            self.savepoint(manifest, pointer.stopped_with)
-
-    def savepoint(self, manifest: CheckpointManifest, location: str) -> None:
-        self.latest = msgspec.structs.replace(
-            self.latest,
-            latest_savepoint_id=manifest.checkpoint_id,
-            latest_savepoint_path=location,
-            latest_savepoint_at_ms=wall_clock_ms(),
-        )
-
-    def summary(self, in_progress: int) -> CheckpointSummary:
-        return msgspec.structs.replace(
-            self.latest,
-            triggered=self.triggered,
-            completed=self.completed,
-            failed=self.failed,
-            in_progress=in_progress,
-        )
 
 
 class Checkpointing:
@@ -121,21 +89,21 @@ class Checkpointing:
         self._closed = False
         self._post = post
         self._fail = fail
-        self._pointer = generation.restored.pointer
-        manifest = generation.restored.manifest
-        self._verified = {handle.path for handle in manifest.files} if manifest is not None else set()
-        self._retained = [manifest] if manifest is not None else []
+        restored = generation.restored
+        self._pointer = restored.pointer
+        """As it is in the records; what is restored may be older, if that one is damaged."""
+        self._retained = [] if restored.choice is None else [*restored.choice.earlier, restored.choice.chosen]
+        """Oldest first."""
+        self._known_files: set[str] = set().union(*(retained.manifest.paths for retained in self._retained))
+        """Files that retained checkpoints name."""
         self._background: set[asyncio.Task[None]] = set()
         self._storing: asyncio.Task[None] | None = None
         """The latest attempt to move the pointer."""
-        checkpoint = settings.checkpoint
-        if generation.graph.is_query:
-            checkpoint = msgspec.structs.replace(checkpoint, interval_ms=0)
-        self._core = core.CheckpointCoordinator(
-            checkpoint,
+        self._core = CheckpointCoordinator(
+            _coordinated(settings, generation),
             [task_role(generation.graph, attempt) for attempt in generation.execution.attempts],
             next_checkpoint_id,
-            dict(generation.restored.plan.floors),
+            dict(restored.plan.floors),
             monotonic_ms(),
         )
 
@@ -143,13 +111,10 @@ class Checkpointing:
     def deadline_ms(self) -> int | None:
         return self._core.deadline_ms
 
-    @property
-    def in_progress(self) -> int:
-        return 0 if self._core.phase in (core.Phase.IDLE, core.Phase.STOPPED) else 1
-
     def close(self) -> None:
         """The generation has ended: what it has not begun to store is not stored any more."""
         self._closed = True
+        self._history.generation_ended()
 
     async def settled(self) -> None:
         """Returns when no store operation that moves the pointer is under way: what the records say of it then is what
@@ -159,14 +124,16 @@ class Checkpointing:
 
     async def handle(self, event: core.CoordinatorEvent) -> None:
         """One event; its commands are performed in order. Raises StaleLeaderError."""
+        if isinstance(event, core.SubtaskAcked):
+            self._history.acknowledged(event, self._known_files)
         for command in self._core.handle(event, monotonic_ms()):
             await self._perform(command)
 
     async def _perform(self, command: core.CoordinatorCommand) -> None:
         execution = self._generation.execution
         match command:
-            case core.ReserveCheckpointId(checkpoint_id=checkpoint_id):
-                self._history.triggered += 1
+            case core.ReserveCheckpointId(checkpoint_id=checkpoint_id, savepoint=savepoint):
+                self._history.triggered(checkpoint_id, len(execution.attempts), savepoint)
                 reserve = self._services.records.set_next_checkpoint_id
                 await self._durable.run(reserve, execution.job_id, checkpoint_id + 1)
             case core.SendBarriers():
@@ -183,11 +150,14 @@ class Checkpointing:
                     commit = CommitCheckpoint(slot.slot_id, execution.job_id, execution.generation, checkpoint_id)
                     self._services.slots.send(slot, commit)
             case core.SendAbort(checkpoint_id=checkpoint_id, reason=reason):
-                self._history.failed += 1
+                self._history.failed(checkpoint_id, reason)
+                self._spawn(self._discard(checkpoint_id, command.snapshots, with_manifest=True))
                 _log.warning("job %s: checkpoint %d failed: %s", execution.job_id, checkpoint_id, reason)
                 for slot in execution.slots:
                     abort = AbortCheckpoint(slot.slot_id, execution.job_id, execution.generation, checkpoint_id)
                     self._services.slots.send(slot, abort)
+            case core.DiscardSnapshots(checkpoint_id=checkpoint_id, snapshots=snapshots):
+                self._spawn(self._discard(checkpoint_id, snapshots))
             case core.CheckpointCompleted():
                 self._completed(command)
             case core.SavepointTaken(wanted=wanted):
@@ -213,8 +183,9 @@ class Checkpointing:
                     execution.generation,
                     barriers.checkpoint_id,
                     here,
-                    barriers.stop,
-                    barriers.aligned_timeout_ms,
+                    stop=barriers.stop,
+                    full=barriers.full,
+                    aligned_timeout_ms=barriers.aligned_timeout_ms,
                 )
                 self._services.slots.send(slot, trigger)
 
@@ -238,7 +209,6 @@ class Checkpointing:
                 # What the job keeps of a savepoint for itself is a checkpoint like any other.
                 own = msgspec.structs.replace(manifest, is_savepoint=False)
                 self._pointer = await self._durable.run(self._store_durably, own, self._pointer, location)
-                self._verified.update(handle.path for handle in manifest.files)
         except StaleLeaderError:
             self._services.lost_leadership()
         except Exception as error:
@@ -248,22 +218,19 @@ class Checkpointing:
             message = f"checkpoint {command.checkpoint_id} could not be stored: {failure.message}"
             self._post(core.StoreFailed(command.checkpoint_id, msgspec.structs.replace(failure, message=message)))
         else:
-            self._retained.append(manifest)
-            path = self._pointer.path if self._pointer is not None else ""
-            self._history.latest = CheckpointSummary(
-                latest_completed_id=manifest.checkpoint_id,
-                latest_completed_at_ms=wall_clock_ms(),
-                latest_duration_ms=float(monotonic_ms() - command.triggered_at_ms),
-                latest_bytes=manifest.state_bytes,
-                latest_path=self._services.store.files(manifest.job_id).locate(path) if path else "",
-                restored_id=manifest.restored_id,
-                latest_savepoint_id=self._history.latest.latest_savepoint_id,
-                latest_savepoint_path=self._history.latest.latest_savepoint_path,
-                latest_savepoint_at_ms=self._history.latest.latest_savepoint_at_ms,
-            )
+            self._stored(manifest, monotonic_ms() - command.triggered_at_ms)
             if command.savepoint is not None:
                 self._note_savepoint(manifest, command.savepoint, location)
             self._post(core.CheckpointStored(command.checkpoint_id))
+
+    def _stored(self, manifest: CheckpointManifest, duration_ms: int) -> None:
+        path = ""
+        if self._pointer is not None and not self._generation.graph.is_query:
+            own = msgspec.structs.replace(self._pointer, earlier=(), stopped_with="")
+            self._retained.append(RetainedCheckpoint(own, manifest))
+            self._known_files = self._known_files | manifest.paths
+            path = self._services.store.location(manifest.job_id, self._pointer)
+        self._history.stored(manifest, path, duration_ms)
 
     def _savepoint_stored(self, manifest: CheckpointManifest, wanted: core.SavepointWanted, location: str) -> None:
         self._note_savepoint(manifest, wanted, location)
@@ -278,35 +245,48 @@ class Checkpointing:
         location = self._locations[wanted.trigger_id]
         _log.info("job %s: savepoint at %s", self._generation.record.job_id, location)
         if not wanted.stop:
-            self._history.completed += 1
+            self._history.completed()
             self._operations.taken(wanted.trigger_id)
 
     def _store_durably(
         self, manifest: CheckpointManifest, old: CheckpointPointer | None, stopped_with: str
     ) -> CheckpointPointer:
-        """Files verified → manifest durable → pointer moved. When the move itself fails with anything but a refusal,
-        the pointer is read back: what it says is the outcome."""
+        """Files looked at → manifest durable → pointer moved. When the move itself fails with anything but a refusal,
+        the pointer is read back: what it says is the outcome. Files of earlier checkpoints must be those that the
+        retained ones name: others may have been removed already."""
         services = self._services
-        services.store.check(manifest.job_id, [s for s in manifest.files if s.path not in self._verified])
-        new = msgspec.structs.replace(services.store.write(manifest), stopped_with=stopped_with)
+        fresh = [handle for handle in manifest.files if handle.path not in self._known_files]
+        services.store.check(manifest.job_id, fresh)
+        new = msgspec.structs.replace(
+            services.store.write(manifest),
+            stopped_with=stopped_with,
+            earlier=tuple(retained.pointer for retained in self._retained),
+        )
         try:
             services.records.move_pointer(manifest.job_id, old, new)
         except StaleLeaderError:
             raise
         except Exception:
-            if services.records.pointer(manifest.job_id) != new:
+            if not self._has_moved(new):
                 raise
         return new
+
+    def _has_moved(self, new: CheckpointPointer) -> bool:
+        try:
+            return self._services.records.pointer(self._generation.record.job_id) == new
+        except Exception as error:
+            raise StaleLeaderError("whether the checkpoint pointer has moved cannot be found out") from error
 
     def _manifest(self, command: core.StoreCheckpoint) -> CheckpointManifest:
         generation = self._generation
         record = generation.record
+        counts = self._history.counts
         return CheckpointManifest(
             job_id=record.job_id,
             generation=record.generation,
             checkpoint_id=command.checkpoint_id,
             incarnation=generation.incarnation,
-            parent_id=self._pointer.checkpoint_id if self._pointer is not None else 0,
+            parent_id=self._retained[-1].manifest.checkpoint_id if self._retained else 0,
             restored_id=generation.restored.plan.checkpoint_id,
             graph_digest=codec.digest(generation.graph),
             triggered_at_ms=wall_clock_ms() - (monotonic_ms() - command.triggered_at_ms),
@@ -325,7 +305,7 @@ class Checkpointing:
                 for uid, namespace in record.namespaces.items()
             ),
             fingerprints=generation.graph.fingerprints,
-            counts=CheckpointCounts(self._history.triggered, self._history.completed + 1, self._history.failed),
+            counts=CheckpointCounts(counts.triggered, counts.completed + 1, counts.failed),
             operators=tuple(operator_record(o) for v in generation.graph.vertices for o in v.operators),
             is_savepoint=command.savepoint is not None,
             drained=command.savepoint is not None and command.savepoint.drain,
@@ -334,34 +314,72 @@ class Checkpointing:
     # --------------------------------------------------------------------------------------------------- retention
 
     def _completed(self, command: core.CheckpointCompleted) -> None:
-        self._history.completed += 1
+        self._history.completed()
         _log.info(
             "job %s: checkpoint %d completed in %d ms",
             self._generation.record.job_id,
             command.checkpoint_id,
             command.duration_ms,
         )
-        if self._generation.graph.is_query:
-            self._retained = []
-            return
         keep = self._settings.checkpoint.retained_count
         dropped, self._retained = self._retained[:-keep], self._retained[-keep:]
         if dropped:
-            self._spawn(self._remove(dropped, list(self._retained)))
+            self._known_files = set().union(*(retained.manifest.paths for retained in self._retained))
+            self._history.discarded([retained.manifest.checkpoint_id for retained in dropped])
+            self._spawn(self._remove([r.manifest for r in dropped], [r.manifest for r in self._retained]))
 
     async def _remove(self, dropped: list[CheckpointManifest], retained: list[CheckpointManifest]) -> None:
         for manifest in dropped:
+            if self._closed:
+                return
             try:
                 await self._durable.run(self._services.store.remove, manifest, retained)
             except OSError as error:
                 # The next generation sweeps what is left.
                 _log.warning("checkpoint %d could not be removed: %s", manifest.checkpoint_id, error)
+            except StaleLeaderError:
+                self._services.lost_leadership()
+
+    async def _discard(
+        self, checkpoint_id: int, snapshots: tuple[SubtaskSnapshot, ...], *, with_manifest: bool = False
+    ) -> None:
+        """Remove what was written for a checkpoint that is none. (After the generation's end the next one sweeps.)"""
+        if self._closed:
+            return
+        record = self._generation.record
+        number = checkpoint_id if with_manifest else None
+        try:
+            await self._durable.run(
+                self._services.store.discard, record.job_id, record.generation, number, snapshots, self._known_files
+            )
+        except OSError as error:
+            _log.warning("what checkpoint %d has left could not be removed: %s", checkpoint_id, error)
+        except StaleLeaderError:
+            self._services.lost_leadership()
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _coordinated(settings: JobSettings, generation: Generation) -> CheckpointSettings:
+    """What holds for this job. A query is not checkpointed by itself. Where sinks commit, and where barriers may
+    overtake, there is one checkpoint at a time, whatever the user has set (as in Flink for the latter)."""
+    checkpoint = settings.checkpoint
+    alone = bool(generation.record.namespaces) or checkpoint.aligned_timeout_ms is not None
+    return msgspec.structs.replace(
+        checkpoint,
+        interval_ms=0 if generation.graph.is_query else checkpoint.interval_ms,
+        concurrent_max=1 if alone else checkpoint.concurrent_max,
+    )
+
+
+def acknowledgement(message: CheckpointAcknowledged) -> core.SubtaskAcked:
+    """A task's message as the coordinator's event."""
+    timings = core.SubtaskTimings(message.sync_ms, message.async_ms, message.alignment_ms, message.is_unaligned)
+    return core.SubtaskAcked(message.attempt, message.checkpoint_id, message.snapshot, timings)
 
 
 def task_role(graph: JobGraph, attempt: AttemptId) -> core.TaskRole:

@@ -14,25 +14,28 @@ import msgspec
 from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
 from runtime.api import JobState, JobStatus, StaleLeaderError, VertexStatus
-from runtime.checkpoint import coordinator as checkpoints
+from runtime.checkpoint import coordination as checkpoints
 from runtime.checkpoint.recovery import RestoreRefusedError
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId, JobId
 from runtime.job_settings import JobSettings
 from runtime.jobmanager import job as core
-from runtime.jobmanager.checkpointing import CheckpointHistory, Checkpointing, Generation
+from runtime.jobmanager.checkpoint_history import CheckpointHistory
+from runtime.jobmanager.checkpointing import Checkpointing, Generation, acknowledgement
 from runtime.jobmanager.deployment import DeploymentPlan, deployments
 from runtime.jobmanager.preparation import (
     Outside,
     Restored,
     SourceSplits,
     begin_generation,
+    keeps_checkpoints,
     mark_stopped,
     refuse_rewind,
     restore,
     sinks_of,
 )
 from runtime.jobmanager.query_result import QueryResult
+from runtime.jobmanager.restore_choice import output_would_repeat
 from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.split_assigner import SplitAssigner
@@ -66,6 +69,8 @@ class JobMaster:
         self._generation: Generation | None = None
         self._checkpoints: Checkpointing | None = None
         self._history = CheckpointHistory()
+        self._damaged_files: set[str] = set()
+        """Files of checkpoints that tasks have found damaged."""
         self.savepoints = SavepointOperations()
         self._metrics: dict[AttemptId, TaskMetrics] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -109,6 +114,8 @@ class JobMaster:
         """A slot's message about this job. What is of another generation is dropped by the cores."""
         match message:
             case messages.TaskStateChanged(attempt=attempt, state=state, failure=failure):
+                if failure is not None and failure.damaged_file:
+                    self._damaged_files.add(failure.damaged_file)
                 self.post(core.TaskChanged(attempt, state, failure))
                 if state is TaskState.FINISHED:
                     self._queue.put_nowait((attempt.generation, checkpoints.TaskFinished(attempt)))
@@ -116,8 +123,8 @@ class JobMaster:
                 self.post(core.TaskRecovered(attempt, markers))
             case messages.LimitReached(attempt=attempt):
                 self.post(core.LimitSatisfied(attempt))
-            case messages.CheckpointAcknowledged(attempt=attempt, checkpoint_id=number, snapshot=snapshot):
-                self._queue.put_nowait((attempt.generation, checkpoints.SubtaskAcked(attempt, number, snapshot)))
+            case messages.CheckpointAcknowledged(attempt=attempt):
+                self._queue.put_nowait((attempt.generation, acknowledgement(message)))
             case messages.CheckpointDeclined(attempt=attempt, checkpoint_id=number, failure=failure):
                 self._queue.put_nowait((attempt.generation, checkpoints.SubtaskDeclined(attempt, number, failure)))
             case messages.CheckpointCommitted(attempt=attempt, checkpoint_id=number):
@@ -154,7 +161,7 @@ class JobMaster:
                 )
                 for v in self.graph.vertices
             ),
-            checkpoints=self._history.summary(self._checkpoints.in_progress if self._checkpoints else 0),
+            checkpoints=self._history.summary(),
             restarts=self.record.restarts,
             slots_missing=self._core.slots_missing,
             failure=self._core.failure or self.record.failure,
@@ -263,7 +270,7 @@ class JobMaster:
         await self._durable.run(records.set_history, self.status())
         for namespace in self.record.namespaces.values():
             await self._durable.run(records.release_namespace, namespace, self.job_id)
-        if self._core.state is not JobState.FAILED or self.graph.is_query:
+        if not keeps_checkpoints(self._core.state, self.graph, self._settings):
             await self._durable.run(store.drop_job, self.job_id)
         self._stop()
         self._ended.set()
@@ -296,7 +303,9 @@ class JobMaster:
     async def _prepare(self) -> None:
         records, store = self._services.records, self._services.store
         try:
-            restored = await self._durable.run(restore, records, store, self.record, self.graph)
+            restored = await self._durable.run(
+                restore, records, store, self.record, self.graph, frozenset(self._damaged_files)
+            )
             splits = await self._outside_thread.run(self._outside.prepare, self.record, restored)
         except StaleLeaderError:
             self._services.lost_leadership()
@@ -305,10 +314,11 @@ class JobMaster:
             self.post(core.PreparationFailed(failure_of(error)))
             return
         self._prepared = (restored, splits)
-        if restored.pointer is not None and restored.manifest is not None:
-            self._history.restored(restored.pointer, restored.manifest, store.files(self.job_id))
-        stopped = restored.pointer is not None and bool(restored.pointer.stopped_with)
-        self.post(core.GenerationPrepared(self.record.generation, stopped))
+        if restored.choice is not None:
+            chosen = restored.choice.chosen
+            location = store.location(self.job_id, chosen.pointer)
+            self._history.restored(chosen.manifest, location, restored.stopped_with)
+        self.post(core.GenerationPrepared(self.record.generation, bool(restored.stopped_with)))
 
     def _deploy(self) -> None:
         execution = self._core.execution
@@ -346,8 +356,7 @@ class JobMaster:
         if self.record.marker_floor is None:
             self.record = msgspec.structs.replace(self.record, marker_floor=highest)
             await self._durable.run(records.update, self.record)
-        if highest > max(restored_id, self.record.marker_floor or 0):
-            self.post(core.GenerationFailed(_marker_ahead(highest, restored_id)))
+        if not self._check_markers(highest, generation.restored):
             return
         next_id = max(await self._durable.run(records.next_checkpoint_id, self.job_id), restored_id + 1, highest + 1)
         await self._durable.run(records.set_next_checkpoint_id, self.job_id, next_id)
@@ -377,6 +386,21 @@ class JobMaster:
         self._splits.start_discovery()
         if self.result is not None:
             self.result.started(generation.execution)
+
+    def _check_markers(self, highest: int, restored: Restored) -> bool:
+        restored_id = restored.plan.checkpoint_id
+        if highest <= max(restored_id, self.record.marker_floor or 0):
+            return True
+        if restored.choice is None or not restored.choice.damage:
+            self.post(core.GenerationFailed(_marker_ahead(highest, restored_id)))
+            return False
+        location = self._services.store.location(self.job_id, restored.choice.chosen.pointer)
+        refusal = output_would_repeat(restored.choice.damage, highest, restored_id, location)
+        if self._settings.recovery.accept_duplicates:
+            _log.warning("job %s: %s; accepted by the job's settings", self.job_id, refusal)
+            return True
+        self.post(core.GenerationFailed(failure_of(refusal)))
+        return False
 
     def _end_generation(self) -> None:
         if self._checkpoints is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 
 import msgspec
 
@@ -13,14 +14,16 @@ from connectors.registry import connector
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink, Source, TableRef
 from planner.ir.types import Field
+from runtime.api import JobState
 from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.adoption import adopt
 from runtime.checkpoint.identity import location_options
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
 from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
-from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
+from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
 from runtime.job_settings import ALLOW_REWIND, CHECKPOINT_INTERVAL, JobSettings, RecoverySettings, SettingError
+from runtime.jobmanager.restore_choice import RestoreChoice, choose_checkpoint
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, SavepointOrigin
 from runtime.operators.calc import LOCAL_TIME_ZONE
 from runtime.operators.expressions.check import check_expressions
@@ -31,12 +34,18 @@ _NAMESPACE_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a generation starts from."""
+    """What a generation starts from. `pointer`: the latest checkpoint in the records, which is not the chosen one where
+    it is damaged."""
 
     plan: RestorePlan
     pointer: CheckpointPointer | None
-    manifest: CheckpointManifest | None
+    choice: RestoreChoice | None
     checkpoint_directory: str
+
+    @property
+    def stopped_with(self) -> str:
+        """The savepoint that has ended the job; empty: none has."""
+        return self.pointer.stopped_with if self.pointer is not None else ""
 
 
 class SourceSplits(msgspec.Struct, frozen=True):
@@ -167,6 +176,13 @@ def refuse_rewind(record: JobRecord, highest_marker: int, restored_id: int) -> N
     raise _rewind(f"a sink has committed checkpoint {highest_marker}, the savepoint is checkpoint {restored_id}")
 
 
+def keeps_checkpoints(state: JobState, graph: JobGraph, settings: JobSettings) -> bool:
+    """Whether the checkpoints of a job that has ended stay. What a FINISHED one holds is committed."""
+    if graph.is_query or state is JobState.FINISHED:
+        return False
+    return settings.checkpoint.retention.keeps(failed=state is JobState.FAILED)
+
+
 def mark_stopped(records: JobRecords, job_id: JobId) -> None:
     """A job has ended; if a savepoint stopped it, all that the savepoint holds is committed."""
     pointer = records.pointer(job_id)
@@ -204,16 +220,22 @@ def _adopted(
     return pointer
 
 
-def restore(records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph) -> Restored:
-    """The latest committed checkpoint (before the first one: the savepoint that the job starts from), verified, as
-    restore records of every task; files of attempts that no checkpoint names are swept. Raises RestoreRefusedError."""
-    pointer = records.pointer(record.job_id)
+def restore(
+    records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph, suspects: Collection[str] = ()
+) -> Restored:
+    """The latest whole checkpoint (before the first one: the savepoint that the job starts from) as restore records of
+    every task; files of attempts that no checkpoint names are swept, unless one is damaged: then nothing is deleted
+    before the job has a new one. `suspects`: files that tasks have found damaged. Raises RestoreRefusedError."""
+    job_id = record.job_id
+    pointer = records.pointer(job_id)
     if pointer is None and record.origin is not None:
         pointer = _adopted(records, store, record, graph, record.origin)
-    manifest = _verified_manifest(store, record.job_id, pointer) if pointer is not None else None
-    retained = [(pointer, manifest)] if pointer is not None and manifest is not None else []
-    store.sweep(record.job_id, retained, record.generation)
-    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, manifest, store.uri(record.job_id))
+    choice = choose_checkpoint(store, job_id, pointer, suspects) if pointer is not None else None
+    if choice is None or not choice.damage:
+        retained = [] if choice is None else [*choice.earlier, choice.chosen]
+        store.sweep(job_id, [(each.pointer, each.manifest) for each in retained], record.generation)
+    manifest = choice.chosen.manifest if choice is not None else None
+    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, choice, store.uri(job_id))
 
 
 class Outside:
@@ -275,15 +297,6 @@ class Outside:
             enumerator = connector(source.table.connector).source(_definition(source.table)).enumerator()
             self._enumerators[source.uid] = enumerator
         return enumerator
-
-
-def _verified_manifest(store: CheckpointStore, job_id: JobId, pointer: CheckpointPointer) -> CheckpointManifest:
-    try:
-        manifest = store.read(job_id, pointer)
-        store.verify(job_id, manifest.files)
-    except DamagedCheckpointError as error:
-        raise RestoreRefusedError(f"checkpoint {pointer.checkpoint_id} is damaged: {error}") from error
-    return manifest
 
 
 def _definition(table: TableRef) -> TableDefinition:

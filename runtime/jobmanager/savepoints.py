@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 
 from runtime.api import JobState, SavepointRequest, SavepointState, SavepointStatus, UnknownSavepointError
-from runtime.checkpoint.coordinator import SavepointWanted
+from runtime.checkpoint.coordination import SavepointWanted
 from runtime.protocol.messages import Failure
 
 OPERATIONS_KEPT = 100

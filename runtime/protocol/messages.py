@@ -40,13 +40,15 @@ class TaskState(StrEnum):
 
 class Failure(msgspec.Struct, frozen=True):
     """An error as it travels. `domain` is user, external or internal; `retry` False = restarting cannot help.
-    `detail` is for logs only, never shown to a user unless asked for."""
+    `detail` is for logs only, never shown to a user unless asked for. `damaged_file`: the file of the restored
+    checkpoint that is not what was written (its path among the job's files)."""
 
     message: str
     domain: str
     retry: bool
     hint: str = ""
     detail: str = ""
+    damaged_file: str = ""
 
 
 # ------------------------------------------ registration and liveness (TaskManager ⇄ JobManager)
@@ -148,7 +150,8 @@ class AssignSplits(_Message, frozen=True):
 
 class TriggerCheckpoint(_Message, frozen=True):
     """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended. `stop` as in Barrier.
-    `aligned_timeout_ms`: after how long barriers overtake what is in flight (0 = at once, None = never)."""
+    `aligned_timeout_ms`: after how long barriers overtake what is in flight (0 = at once, None = never). `full`: every
+    state is written whole."""
 
     slot_id: SlotId
     job_id: JobId
@@ -157,6 +160,7 @@ class TriggerCheckpoint(_Message, frozen=True):
     attempts: tuple[AttemptId, ...]
     stop: bool = False
     aligned_timeout_ms: int | None = None
+    full: bool = False
 
 
 class CommitCheckpoint(_Message, frozen=True):
@@ -217,6 +221,7 @@ class CheckpointAcknowledged(_Message, frozen=True):
     sync_ms: float = 0.0
     async_ms: float = 0.0
     alignment_ms: float = 0.0
+    is_unaligned: bool = False
 
 
 class CheckpointDeclined(_Message, frozen=True):

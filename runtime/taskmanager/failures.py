@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+import msgspec
 import pyarrow as pa
 
 from connectors.errors import ConnectorError, ErrorDomain
@@ -15,7 +16,12 @@ from runtime.protocol.messages import Failure
 def failure_of(error: BaseException) -> Failure:
     """Errors that say whose fault they are keep it; anything else is an internal error, and another try may help.
     The traceback goes to `detail` only."""
-    detail = "".join(traceback.format_exception(error))
+    failure = _failure_of(error, "".join(traceback.format_exception(error)))
+    damaged_file = getattr(error, "damaged_file", "")
+    return msgspec.structs.replace(failure, damaged_file=damaged_file) if damaged_file else failure
+
+
+def _failure_of(error: BaseException, detail: str) -> Failure:
     if isinstance(error, ConnectorError | TaskError):
         return Failure(error.message, error.domain.value, error.retry, error.hint, detail)
     if isinstance(error, SettingError):

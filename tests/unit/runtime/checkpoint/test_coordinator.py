@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from connectors.api import Committable
-from runtime.checkpoint import coordinator as c
+from runtime.checkpoint import coordination as c
+from runtime.checkpoint.coordinator import CheckpointCoordinator
 from runtime.checkpoint.snapshot import OperatorSnapshot, SubtaskSnapshot
 from runtime.ids import AttemptId, JobId
 from runtime.job_settings import CheckpointSettings
@@ -21,16 +23,19 @@ JOB = JobId("0" * 32)
 
 
 class Trace:
-    """One script and the coordinator it drives. Tasks are vertices of parallelism 1, named by a letter."""
+    """One script and the coordinator it drives. Tasks are vertices of parallelism 1, named by a letter; `a'` is the
+    attempt before the present one of `a`."""
 
     def __init__(self) -> None:
         self.settings = CheckpointSettings()
         self.roles: dict[str, c.TaskRole] = {}
-        self.coordinator: c.CheckpointCoordinator | None = None
+        self.starts: dict[str, int] = {}
+        self.coordinator: CheckpointCoordinator | None = None
 
     def attempt(self, name: str) -> AttemptId:
-        vertex = list(self.roles).index(name) if name in self.roles else 99
-        return AttemptId(JOB, 1, vertex, 0, 0)
+        task, before = name.rstrip("'"), name.count("'")
+        vertex = list(self.roles).index(task) if task in self.roles else 99
+        return AttemptId(JOB, 1, vertex, 0, self.starts.get(task, 0) - before)
 
     def name(self, attempt: AttemptId) -> str:
         return list(self.roles)[attempt.vertex_id]
@@ -39,7 +44,12 @@ class Trace:
         if words[0] == "settings":
             values = {key: int(value) for key, value in (word.split("=") for word in words[1:])}
             self.settings = CheckpointSettings(
-                values["interval"], values["timeout"], values.get("pause", 0), values.get("tolerable", 0)
+                interval_ms=values["interval"],
+                timeout_ms=values["timeout"],
+                min_pause_ms=values.get("pause", 0),
+                tolerable_failures=values.get("tolerable", 0),
+                aligned_timeout_ms=values.get("aligned"),
+                concurrent_max=values.get("concurrent", 1),
             )
         else:
             attempt = AttemptId(JOB, 1, len(self.roles), 0, 0)
@@ -69,6 +79,14 @@ class Trace:
                 return c.CheckpointStored(int(rest[0]))
             case "store-failed":
                 return c.StoreFailed(int(rest[0]), failure)
+            case "lost":
+                return c.TasksLost(tuple(self.attempt(name) for name in rest))
+            case "replaced":
+                for name in rest:
+                    self.starts[name] = self.starts.get(name, 0) + 1
+                return c.TasksReplaced(
+                    tuple(msgspec.structs.replace(self.roles[name], attempt=self.attempt(name)) for name in rest)
+                )
             case _:
                 raise ValueError(kind)
 
@@ -82,8 +100,10 @@ class Trace:
         match command:
             case c.ReserveCheckpointId(checkpoint_id=number):
                 return f"reserve {number}"
-            case c.SendBarriers(checkpoint_id=number, attempts=attempts, stop=stop):
-                return f"{'stop-' if stop else ''}barriers {number} " + " ".join(self.name(a) for a in attempts)
+            case c.SendBarriers(checkpoint_id=number, attempts=attempts):
+                kind = ("stop-" if command.stop else "") + ("full-" if command.full and not command.stop else "")
+                wait = "" if command.aligned_timeout_ms is None else f" aligned={command.aligned_timeout_ms}"
+                return f"{kind}barriers {number} " + " ".join(self.name(a) for a in attempts) + wait
             case c.EndSources():
                 return "end-sources"
             case c.StoreCheckpoint(checkpoint_id=number, snapshots=snapshots, floors=floors, savepoint=savepoint):
@@ -97,8 +117,11 @@ class Trace:
                 return f"savepoint-failed {trigger_id} {failure.message}"
             case c.SendCommit(checkpoint_id=number):
                 return f"commit {number}"
-            case c.SendAbort(checkpoint_id=number):
-                return f"abort {number}"
+            case c.SendAbort(checkpoint_id=number, snapshots=snapshots):
+                written = "".join(f" {s.vertex_uid}" for s in snapshots)
+                return f"abort {number}" + (f" discards{written}" if written else "")
+            case c.DiscardSnapshots(checkpoint_id=number, snapshots=snapshots):
+                return f"discard {number} " + " ".join(s.vertex_uid for s in snapshots)
             case c.CheckpointCompleted(checkpoint_id=number, duration_ms=duration):
                 return f"completed {number} {duration}"
             case c.FailJob():
@@ -117,7 +140,7 @@ class Trace:
             out.append(line)
             if line.startswith("@"):
                 if self.coordinator is None:
-                    self.coordinator = c.CheckpointCoordinator(self.settings, self.roles.values(), 1, {}, 0)
+                    self.coordinator = CheckpointCoordinator(self.settings, self.roles.values(), 1, {}, 0)
                 time, *words = line[1:].split()
                 commands = self.coordinator.handle(self.event(words), int(time))
                 self.coordinator.validate()
@@ -137,7 +160,7 @@ def test_trace(script: Path) -> None:
 
 def test_ids_and_floors_go_on_from_recovery() -> None:
     attempt = AttemptId(JOB, 3, 0, 0, 2)
-    coordinator = c.CheckpointCoordinator(
+    coordinator = CheckpointCoordinator(
         CheckpointSettings(interval_ms=1000), [c.TaskRole(attempt, True, True)], 42, {("sink", 1): 40}, now_ms=0
     )
     assert coordinator.handle(c.Ticked(), 1000) == [c.ReserveCheckpointId(42), c.SendBarriers(42, (attempt,))]
