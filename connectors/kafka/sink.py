@@ -25,10 +25,10 @@ from connectors.api import Committable, Encoder, Int64Array, OwnerState, SinkCon
 from connectors.arrow import text_buffers
 from connectors.errors import ConnectorError, ErrorDomain
 from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
+from connectors.kafka.commits import PendingEpochs, Publish, SinkRecovery
 from connectors.kafka.epoch_file import EpochFileWriter, record_schema
 from connectors.kafka.options import DeliveryGuarantee, FormatOptions, SinkOptions
 from connectors.kafka.partitioner import Partitioner, murmur2
-from connectors.kafka.protocol import Marker, Redo, plan_recovery
 from connectors.kafka.target import partition_count
 from connectors.kafka.transactions import OwnerTransactions, fence_all, read_markers, send_records
 from connectors.kafka.upserts import UpsertBuffer, last_per_key, removals
@@ -185,8 +185,7 @@ class ExactlyOnceWriter:
             self._buffer = UpsertBuffer(options.buffer_rows_max, options.buffer_interval_ms)
         self._transactions: OwnerTransactions | None = None
         self._lock = threading.Lock()
-        self._pending: list[Committable] = []
-        self._committed: list[Committable] = []
+        self._epochs = PendingEpochs()
         self._sequence = 0
         self._partitions_seen = 0
         self._partitions_asked_at = time.monotonic()
@@ -194,45 +193,32 @@ class ExactlyOnceWriter:
         self._file = self._new_file()
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
-        own = self._context.subtask_index
-        if all(state.owner != own for state in owners):
-            owners = [OwnerState(own), *owners]  # no checkpoint knows this subtask: it is new
-        ordered = sorted(owners, key=lambda state: (state.owner != own, state.owner))
+        context = self._context
+        recovery = SinkRecovery(context.subtask_index, owners, context.restored_checkpoint_id, context.incarnation)
         self._builder.use_partitions(_current_partition_count(self._options))
-        opened = {state.owner: self._open(state.owner) for state in ordered}
+        opened = {owner: self._open(owner) for owner in recovery.owners}
         try:
-            found = self._recover(ordered, opened)
+            self._recover(recovery, opened)
         except BaseException:
             for transactions in opened.values():
                 transactions.close()
             raise
-        self._transactions = opened.pop(own)
+        self._transactions = opened.pop(context.subtask_index)
         for transactions in opened.values():
             transactions.close()
-        return found
+        self._epochs = PendingEpochs(recovery.epochs)
+        return recovery.found
 
-    def _recover(self, states: list[OwnerState], opened: dict[int, OwnerTransactions]) -> dict[int, int]:
+    def _recover(self, recovery: SinkRecovery, opened: dict[int, OwnerTransactions]) -> None:
         fence_all(list(opened.values()))
         # Read only now: a marker read before the fence may be overtaken by a commit of an older attempt.
         wait_s = self._options.transaction_timeout_ms / 1000 + REQUEST_TIMEOUT_S
         markers = read_markers(self._options.client, self._context.namespace, wait_s)
-        found = {}
-        for state in states:
-            marker = self._resolve(opened[state.owner], state, markers.get(state.owner))
-            found[state.owner] = marker.checkpoint_id
-            self._committed += state.pending
-        return found
-
-    def _resolve(self, transactions: OwnerTransactions, state: OwnerState, marker: Marker | None) -> Marker:
-        plan = plan_recovery(state, marker)
-        if plan.redo:
-            return transactions.publish(plan.redo, self._context.files, verify=True)
-        if plan.birth:
-            context = self._context
-            marker = Marker(context.restored_checkpoint_id, context.incarnation)
-            transactions.write_marker(marker)
-        assert marker is not None
-        return marker
+        for step in recovery.resolve(markers):
+            if isinstance(step, Publish):
+                opened[step.owner].publish(step.epochs, self._context.files, verify=True)
+            else:
+                opened[step.owner].write_marker(step.marker)
 
     def _open(self, owner: int) -> OwnerTransactions:
         options = self._options
@@ -279,30 +265,27 @@ class ExactlyOnceWriter:
                 file=sealed.file,
             )
             with self._lock:
-                self._pending.append(committable)
+                self._epochs.seal(committable)
             self._file = self._new_file()
         with self._lock:
             if self._partitions_seen:
                 # Between epochs only: within one a key keeps its partition.
                 self._builder.use_partitions(self._partitions_seen)
-            return tuple(self._pending)
+            return self._epochs.pending
 
     def commit(self, checkpoint_id: int) -> None:
         with self._lock:
-            due = [each for each in self._pending if each.checkpoint_id <= checkpoint_id]
+            due = self._epochs.due(checkpoint_id)
         if not due:
             return
         assert self._transactions is not None
-        redo = [Redo(each) for each in due]
-        self._transactions.publish(redo, self._context.files, verify=False)
+        self._transactions.publish(due, self._context.files, verify=False)
         with self._lock:
-            self._pending = [each for each in self._pending if each.checkpoint_id > checkpoint_id]
-            self._committed_records += sum(each.record_count for each in due)
-        # One commit later than needed: whoever investigates finds the file of the newest marker.
+            unneeded = self._epochs.committed(due)
+            self._committed_records += sum(each.committable.record_count for each in due)
         with contextlib.suppress(OSError):  # The next generation sweeps what nobody needs.
-            for old in self._committed:
+            for old in unneeded:
                 self._context.files.delete(old.file)
-        self._committed = due
         self._refresh_partitions()
 
     def _refresh_partitions(self) -> None:
@@ -318,9 +301,10 @@ class ExactlyOnceWriter:
 
     def gauges(self) -> Mapping[str, float]:
         with self._lock:
+            pending = self._epochs.pending
             return {
-                "pendingEpochs": float(len(self._pending)),
-                "writeAheadBytes": float(self._file.byte_size + sum(each.byte_size for each in self._pending)),
+                "pendingEpochs": float(len(pending)),
+                "writeAheadBytes": float(self._file.byte_size + sum(each.byte_size for each in pending)),
                 "numRecordsCommitted": float(self._committed_records),
             }
 

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from connectors.api import CheckpointFiles
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
+from connectors.kafka.commits import MarkerScan, may_repeat
 from connectors.kafka.epoch_file import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, read_epoch, reference
 from connectors.kafka.native.producer import RECORDS_PER_CALL_MAX as RECORDS_PER_BATCH_CALL_MAX
 from connectors.kafka.native.producer import BatchSender, batch_sender
@@ -146,7 +147,8 @@ class OwnerTransactions:
                 self._producer.poll(0.05)
             except KafkaException as error:
                 reason = kafka_error(error)
-                if reason.retriable() and not reason.fatal() and time.monotonic() < deadline:
+                overdue = time.monotonic() >= deadline
+                if may_repeat(retriable=reason.retriable(), fatal=reason.fatal(), overdue=overdue):
                     continue
                 self._broken = True
                 if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
@@ -312,13 +314,12 @@ def _marker_reader(client: Mapping[str, str], namespace: str, isolation_level: s
 
 
 def _markers_below(reader: Consumer, high: int, timeout_s: float, doing: str) -> dict[int, Marker]:
-    markers: dict[int, Marker] = {}
+    scan = MarkerScan(high)
     deadline = time.monotonic() + timeout_s
-    position = 0
-    while position < high:
+    while not scan.complete:
         if time.monotonic() > deadline:
             raise ConnectorError(
-                f"{doing}: no progress beyond offset {position} of {high} in {timeout_s:.0f} s; "
+                f"{doing}: no progress beyond offset {scan.position} of {high} in {timeout_s:.0f} s; "
                 "a transaction of another owner is still open",
                 domain=ErrorDomain.EXTERNAL,
                 retry=True,
@@ -327,15 +328,15 @@ def _markers_below(reader: Consumer, high: int, timeout_s: float, doing: str) ->
         for message in [] if first is None else [first, *reader.consume(500, 0)]:
             error = message.error()
             if error is None:
-                position = max(position, _offset(message) + 1)
+                scan.reached(_offset(message) + 1)
                 key, value = message.key(), message.value()
                 if key is not None and value is not None:
-                    markers[int(key)] = msgspec.json.decode(value, type=Marker)
+                    scan.add(_offset(message), int(key), msgspec.json.decode(value, type=Marker))
             elif error.code() == KafkaError._PARTITION_EOF:
-                position = max(position, _offset(message))
+                scan.reached(_offset(message))
             elif not error.retriable():
                 raise failed(error, doing)
-    return markers
+    return scan.markers
 
 
 def _offset(message: Message) -> int:
