@@ -117,6 +117,35 @@ class CheckpointSummary(msgspec.Struct, frozen=True):
     history: tuple[CheckpointRecord, ...] = ()
 
 
+class TaskFailure(msgspec.Struct, frozen=True):
+    """A failure and where it came from: task with subtask and attempt, `host:port` of its slot, TaskManager (empty =
+    it concerned no single task). `at_ms` epoch ms."""
+
+    failure: Failure
+    at_ms: int
+    task: str = ""
+    endpoint: str = ""
+    task_manager_id: str = ""
+
+
+class FailureEntry(msgspec.Struct, frozen=True):
+    """`concurrent`: what failed while the restart that `root` brought was under way."""
+
+    root: TaskFailure
+    concurrent: tuple[TaskFailure, ...] = ()
+
+
+class RecoverySummary(msgspec.Struct, frozen=True):
+    """Restarts of the whole job; how long the latest restart (of the job or of regions) took until all its tasks ran,
+    or has taken so far; how long tasks have been missing now (0 = none is); how long all have been running. Of a job
+    that has ended the last two are -1. In ms."""
+
+    full_restarts: int = 0
+    restarting_time_ms: int = 0
+    down_time_ms: int = 0
+    up_time_ms: int = 0
+
+
 class JobStatus(msgspec.Struct, frozen=True):
     """A job as the job page shows it. `start_ms`/`end_ms` epoch ms, `end_ms` -1 while it lives. `slots_missing` > 0:
     tasks wait in SCHEDULED for that many more slots. `failure` is the latest one (also of a job that restarted)."""
@@ -136,6 +165,10 @@ class JobStatus(msgspec.Struct, frozen=True):
     is_query: bool = False
     restore_notes: tuple[str, ...] = ()
     """What the user should know about the savepoint that the job was started from."""
+    recovery: RecoverySummary = RecoverySummary()
+    exceptions: tuple[FailureEntry, ...] = ()
+    """Newest first, since this JobManager has the job."""
+    exceptions_truncated: bool = False
 
 
 class TaskManagerStatus(msgspec.Struct, frozen=True):

@@ -14,13 +14,18 @@ SlotId = NewType("SlotId", str)
 
 
 class AttemptId(msgspec.Struct, frozen=True, order=True):
-    """One start of one task. `number` rises with every start of the same subtask within a job."""
+    """One start of one task. `number` rises with every start of the same subtask within a generation."""
 
     job_id: JobId
     generation: int
     vertex_id: int
     subtask_index: int
     number: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The task: vertex id and subtask index."""
+        return self.vertex_id, self.subtask_index
 
     def __str__(self) -> str:
         return f"{self.job_id[:8]}-g{self.generation}-v{self.vertex_id}-s{self.subtask_index}-a{self.number}"

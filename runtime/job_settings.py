@@ -22,6 +22,7 @@ RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
 STATE_BACKENDS = ("hashmap", "rocksdb")
 RECOVERY_PATH = "execution.state-recovery.path"
+LOCAL_RECOVERY = "execution.state-recovery.from-local"
 IGNORE_UNCLAIMED_STATE = "execution.state-recovery.ignore-unclaimed-state"
 ALLOW_REWIND = "execution.state-recovery.allow-rewind"
 ACCEPT_DUPLICATES = "execution.state-recovery.accept-duplicates"
@@ -29,6 +30,7 @@ SAVEPOINT_DIRECTORY = "execution.checkpointing.savepoint-dir"
 
 _FIXED = "restart-strategy.fixed-delay."
 _EXPONENTIAL = "restart-strategy.exponential-delay."
+_RATE = "restart-strategy.failure-rate."
 
 _UNIT_MS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000.0),
@@ -58,11 +60,12 @@ class RestartStrategy(StrEnum):
     NONE = "none"
     FIXED_DELAY = "fixed-delay"
     EXPONENTIAL_DELAY = "exponential-delay"
+    FAILURE_RATE = "failure-rate"
 
 
 class RestartSettings(msgspec.Struct, frozen=True):
     """`attempts` is the number of restarts allowed (fixed-delay: in all; exponential-delay: since the last reset,
-    None = unlimited)."""
+    None = unlimited); failure-rate allows `failures_per_interval` within any `failure_interval_ms`."""
 
     strategy: RestartStrategy = RestartStrategy.EXPONENTIAL_DELAY
     attempts: int | None = None
@@ -71,6 +74,8 @@ class RestartSettings(msgspec.Struct, frozen=True):
     backoff_multiplier: float = 1.5
     reset_after_ms: int = 3_600_000
     jitter_factor: float = 0.1
+    failures_per_interval: int = 1
+    failure_interval_ms: int = 60_000
 
 
 class CheckpointRetention(StrEnum):
@@ -104,12 +109,14 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
 
 
 class RecoverySettings(msgspec.Struct, frozen=True):
-    """`path`: the savepoint a new job starts from (empty = none). `accept_duplicates`: where a checkpoint is damaged
-    the job goes back behind what its sinks have committed, rather than fail."""
+    """`path`: the savepoint a new job starts from (empty = none). `from_local`: slots keep copies of what they write
+    for checkpoints, and a restart reads those. `accept_duplicates`: where a checkpoint is damaged the job goes back
+    behind what its sinks have committed, rather than fail."""
 
     path: str = ""
     ignore_unclaimed_state: bool = False
     allow_rewind: bool = False
+    from_local: bool = False
     accept_duplicates: bool = False
 
 
@@ -159,6 +166,7 @@ def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
         settings.get(RECOVERY_PATH, "").strip(),
         boolean(settings, IGNORE_UNCLAIMED_STATE, False),
         boolean(settings, ALLOW_REWIND, False) or accept_duplicates,
+        boolean(settings, LOCAL_RECOVERY, False),
         accept_duplicates,
     )
     return JobSettings(
@@ -212,8 +220,20 @@ def _restart_settings(settings: Mapping[str, str]) -> RestartSettings:
                 reset_after_ms=duration_ms(settings, _EXPONENTIAL + "reset-backoff-threshold", default.reset_after_ms),
                 jitter_factor=_factor(settings, _EXPONENTIAL + "jitter-factor", default.jitter_factor, minimum=0),
             )
+        case "failure-rate" | "failurerate":
+            interval_ms = duration_ms(settings, _RATE + "failure-rate-interval", default.failure_interval_ms)
+            if interval_ms == 0:
+                raise SettingError(_RATE + "failure-rate-interval", "must be longer than zero")
+            return RestartSettings(
+                RestartStrategy.FAILURE_RATE,
+                delay_ms=duration_ms(settings, _RATE + "delay", default.delay_ms),
+                failures_per_interval=integer(
+                    settings, _RATE + "max-failures-per-interval", default.failures_per_interval, minimum=1
+                ),
+                failure_interval_ms=interval_ms,
+            )
         case _:
-            known = "'none', 'fixed-delay', 'exponential-delay'"
+            known = "'none', 'fixed-delay', 'exponential-delay', 'failure-rate'"
             raise SettingError(RESTART_STRATEGY, f"'{name}' is not supported; use one of {known}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,11 +25,13 @@ class DeploymentPlan(msgspec.Struct, frozen=True):
     restore: RestorePlan
 
 
-def deployments(execution: ExecutionGraph, plan: DeploymentPlan) -> list[DeployTasks]:
-    """One message per slot, with all tasks of that slot."""
-    by_slot: dict[SlotId, list[TaskDescriptor]] = {slot.slot_id: [] for slot in execution.slots}
-    for attempt in execution.attempts:
-        by_slot[execution.slot(attempt).slot_id].append(_descriptor(execution, plan, attempt))
+def deployments(
+    execution: ExecutionGraph, plan: DeploymentPlan, attempts: Sequence[AttemptId] | None = None
+) -> list[DeployTasks]:
+    """One message per slot, with the tasks of that slot: all, or those among `attempts` (of whole regions)."""
+    by_slot: dict[SlotId, list[TaskDescriptor]] = {}
+    for attempt in execution.attempts if attempts is None else attempts:
+        by_slot.setdefault(execution.slot(attempt).slot_id, []).append(_descriptor(execution, plan, attempt))
     return [
         DeployTasks(slot_id, execution.job_id, execution.generation, tuple(tasks)) for slot_id, tasks in by_slot.items()
     ]

@@ -13,16 +13,16 @@ import msgspec
 
 from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
-from runtime.api import JobState, JobStatus, StaleLeaderError, VertexStatus
+from runtime.api import JobState, JobStatus, RecoverySummary, StaleLeaderError, VertexStatus
 from runtime.checkpoint import coordination as checkpoints
-from runtime.checkpoint.recovery import RestoreRefusedError
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId, JobId
 from runtime.job_settings import JobSettings
-from runtime.jobmanager import job as core
+from runtime.jobmanager import job_events as events
 from runtime.jobmanager.checkpoint_history import CheckpointHistory
 from runtime.jobmanager.checkpointing import Checkpointing, Generation, acknowledgement
-from runtime.jobmanager.deployment import DeploymentPlan, deployments
+from runtime.jobmanager.exception_history import ExceptionHistory
+from runtime.jobmanager.job import JobCore
 from runtime.jobmanager.preparation import (
     Outside,
     Restored,
@@ -30,15 +30,12 @@ from runtime.jobmanager.preparation import (
     begin_generation,
     keeps_checkpoints,
     mark_stopped,
-    refuse_rewind,
     restore,
-    sinks_of,
 )
 from runtime.jobmanager.query_result import QueryResult
-from runtime.jobmanager.restore_choice import output_would_repeat
+from runtime.jobmanager.running_generation import RunningGeneration, Threads
 from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
-from runtime.jobmanager.split_assigner import SplitAssigner
 from runtime.metadata.jobs import JobRecord, NamespaceTakenError
 from runtime.protocol import messages
 from runtime.protocol.messages import Failure, Message, TaskMetrics, TaskState
@@ -48,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 FENCE_ATTEMPTS = 5
 FENCE_RETRY_S = 2.0
-_Event = core.JobEvent | tuple[int, checkpoints.CoordinatorEvent]
+_Event = events.JobEvent | tuple[int, checkpoints.CoordinatorEvent]
 """Coordinator events carry their generation: those of an ended one are dropped."""
 
 
@@ -60,24 +57,31 @@ class JobMaster:
         self.graph = graph
         self._services = services
         self._settings = settings
-        self._core = core.JobCore(record.job_id, graph, settings.restart)
+        self._core = JobCore(record.job_id, graph, settings.restart, prefers_homes=settings.recovery.from_local)
+        self._restarts_before = record.restarts
         self._queue: asyncio.Queue[_Event] = asyncio.Queue()
         self._durable = HelperThread("records")
         self._outside_thread = HelperThread("outside")
+        self._threads = Threads(self._durable, self._outside_thread)
         self._outside = Outside(graph, record.job_id, services.records)
         self._prepared: tuple[Restored, dict[str, SourceSplits]] | None = None
-        self._generation: Generation | None = None
-        self._checkpoints: Checkpointing | None = None
+        self._running: RunningGeneration | None = None
         self._history = CheckpointHistory()
         self._damaged_files: set[str] = set()
         """Files of checkpoints that tasks have found damaged."""
+        self._exceptions = ExceptionHistory()
+        self._restart_ms = 0
+        """How long the latest restart took."""
         self.savepoints = SavepointOperations()
         self._metrics: dict[AttemptId, TaskMetrics] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._splits: SplitAssigner | None = None
         self._actor: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.result = QueryResult(graph, self.post) if graph.is_query else None
+
+    @property
+    def _checkpoints(self) -> Checkpointing | None:
+        return self._running.checkpoints if self._running is not None else None
 
     @property
     def job_id(self) -> JobId:
@@ -87,10 +91,10 @@ class JobMaster:
 
     def start(self, ending: JobState | None = None) -> None:
         """`ending`: an earlier JobManager was cancelling or failing the job."""
-        self.post(core.Started(ending))
+        self.post(events.Started(ending))
         self._actor = asyncio.get_running_loop().create_task(self._run())
 
-    def post(self, event: core.JobEvent) -> None:
+    def post(self, event: events.JobEvent) -> None:
         self._queue.put_nowait(event)
 
     async def wait_ended(self, timeout_ms: int) -> None:
@@ -105,7 +109,7 @@ class JobMaster:
         """Give the slots back and stop; the next JobManager goes on with the job, unless it has ended."""
         if self._ended.is_set():
             return
-        self.post(core.Suspended())
+        self.post(events.Suspended())
         if self._actor is not None:
             await asyncio.gather(self._actor, return_exceptions=True)
         self._stop()
@@ -116,13 +120,13 @@ class JobMaster:
             case messages.TaskStateChanged(attempt=attempt, state=state, failure=failure):
                 if failure is not None and failure.damaged_file:
                     self._damaged_files.add(failure.damaged_file)
-                self.post(core.TaskChanged(attempt, state, failure))
+                self.post(events.TaskChanged(attempt, state, failure))
                 if state is TaskState.FINISHED:
                     self._queue.put_nowait((attempt.generation, checkpoints.TaskFinished(attempt)))
             case messages.TaskInitialized(attempt=attempt, markers=markers):
-                self.post(core.TaskRecovered(attempt, markers))
+                self.post(events.TaskRecovered(attempt, markers))
             case messages.LimitReached(attempt=attempt):
-                self.post(core.LimitSatisfied(attempt))
+                self.post(events.LimitSatisfied(attempt))
             case messages.CheckpointAcknowledged(attempt=attempt):
                 self._queue.put_nowait((attempt.generation, acknowledgement(message)))
             case messages.CheckpointDeclined(attempt=attempt, checkpoint_id=number, failure=failure):
@@ -138,7 +142,8 @@ class JobMaster:
 
     def report(self, metrics: TaskMetrics) -> None:
         """Figures of one task; kept after the job has ended."""
-        if metrics.attempt.generation == self.record.generation:
+        execution = self._core.execution
+        if execution is not None and execution.knows(metrics.attempt):
             self._metrics[metrics.attempt] = metrics
 
     def status(self) -> JobStatus:
@@ -168,6 +173,9 @@ class JobMaster:
             generation=self.record.generation,
             is_query=self.graph.is_query,
             restore_notes=self.record.restore_notes,
+            recovery=self._recovery(),
+            exceptions=self._exceptions.entries,
+            exceptions_truncated=self._exceptions.is_truncated,
         )
 
     # --------------------------------------------------------------------------------------------------------- actor
@@ -178,12 +186,13 @@ class JobMaster:
                 event = await self._next_event()
                 if isinstance(event, tuple):
                     generation, checkpoint_event = event
-                    if self._checkpoints is not None and generation == self.record.generation:
-                        await self._checkpoints.handle(checkpoint_event)
+                    coordinator = self._checkpoints
+                    if coordinator is not None and generation == self.record.generation:
+                        await coordinator.handle(checkpoint_event)
                     continue
                 for command in self._core.handle(event, monotonic_ms()):
                     await self._perform(command)
-                if isinstance(event, core.Suspended):
+                if isinstance(event, events.Suspended):
                     break
         except StaleLeaderError:
             self._services.lost_leadership()
@@ -195,7 +204,7 @@ class JobMaster:
         """A broken invariant ends this job, not the JobManager. Its checkpoints stay."""
         try:
             self._core.abandon(failure)
-            await self._record_state(core.RecordState(JobState.FAILED, failure))
+            await self._record_state(events.RecordState(JobState.FAILED, failure))
         except Exception:
             _log.exception("job %s: its end could not be recorded", self.job_id)
             self._services.lost_leadership()
@@ -204,7 +213,7 @@ class JobMaster:
         """The next from the queue, or a tick of whichever timer is due first."""
         timers: list[tuple[int, _Event]] = []
         if self._core.deadline_ms is not None:
-            timers.append((self._core.deadline_ms, core.Ticked()))
+            timers.append((self._core.deadline_ms, events.Ticked()))
         if self._checkpoints is not None and self._checkpoints.deadline_ms is not None:
             timers.append((self._checkpoints.deadline_ms, (self.record.generation, checkpoints.Ticked())))
         if self.result is not None and self.result.deadline_ms is not None:
@@ -218,30 +227,68 @@ class JobMaster:
         except TimeoutError:
             return tick
 
-    async def _perform(self, command: core.JobCommand) -> None:
+    async def _perform(self, command: events.JobCommand) -> None:
         match command:
-            case core.RecordState():
+            case events.RecordState():
                 await self._record_state(command)
-            case core.PrepareGeneration():
+            case events.RecordFailure():
+                self._exceptions.add(command, self.graph, wall_clock_ms())
+            case events.PrepareGeneration():
                 await self._begin_generation()
-            case core.RequestSlots(group_sizes=sizes):
-                self._services.slots.request_slots(self.job_id, sizes)
-            case core.DeployTasks():
-                self._deploy()
-            case core.StartTasks(markers=markers):
-                await self._start_tasks(markers)
-            case core.EndSources():
-                self._send_to_slots(messages.EndSources)
-            case core.CancelTasks():
-                self._send_to_slots(messages.CancelTasks)
-            case core.ReleaseSlots():
+            case events.RequestSlots():
+                self._services.slots.request_slots(self.job_id, command)
+            case events.WithdrawRequest(number=number):
+                self._services.slots.withdraw_request(self.job_id, number)
+            case events.EndSlots(slots=slots):
+                self._services.slots.return_slots(self.job_id, slots)
+            case events.DeployTasks():
+                self._deploy(command)
+            case events.StartTasks():
+                await self._start_tasks(command)
+            case events.ReleaseSlots():
                 self._end_generation()
-            case core.FenceSinks():
+            case events.ReportRestart():
+                self._report_restart(command)
+            case events.FenceSinks():
                 self._spawn(self._fence())
+            case events.LoseTasks() | events.PrepareRegion() | events.EndSources() | events.CancelTasks():
+                if self._running is not None:
+                    await self._perform_running(self._running, command)
             case _ as unknown:
                 assert_never(unknown)
 
-    async def _record_state(self, command: core.RecordState) -> None:
+    async def _perform_running(
+        self,
+        running: RunningGeneration,
+        command: events.LoseTasks | events.PrepareRegion | events.EndSources | events.CancelTasks,
+    ) -> None:
+        match command:
+            case events.LoseTasks(attempts=attempts):
+                await running.lose(attempts)
+            case events.PrepareRegion(number=number):
+                self._spawn(running.prepare_region(number, self.record, self.graph))
+            case events.EndSources(attempts=attempts):
+                running.end_sources(attempts)
+            case events.CancelTasks(attempts=attempts):
+                running.cancel(attempts)
+
+    def _report_restart(self, command: events.ReportRestart) -> None:
+        self._restart_ms = command.duration_ms
+        tasks = f"{command.tasks} of {command.of_tasks} tasks"
+        _log.info("job %s: %s run again %d ms after they failed", self.job_id, tasks, command.duration_ms)
+
+    def _recovery(self) -> RecoverySummary:
+        """Of a job that has ended nothing is down or up."""
+        if self._core.state.terminal:
+            return RecoverySummary(self._core.full_restarts, self._restart_ms, -1, -1)
+        if self._core.down_since_ms is not None:
+            down_ms = monotonic_ms() - self._core.down_since_ms
+            return RecoverySummary(self._core.full_restarts, down_ms, down_ms, 0)
+        started_ms = self.record.state_timestamps_ms.get(JobState.RUNNING.value)
+        up_ms = wall_clock_ms() - started_ms if started_ms is not None else 0
+        return RecoverySummary(self._core.full_restarts, self._restart_ms, 0, up_ms)
+
+    async def _record_state(self, command: events.RecordState) -> None:
         now_ms = wall_clock_ms()
         state = command.state
         _log.info("job %s (%s): %s → %s", self.job_id, self.record.name, self.record.state, state)
@@ -251,7 +298,7 @@ class JobMaster:
             state_timestamps_ms={**self.record.state_timestamps_ms, state.value: now_ms},
             end_ms=now_ms if state.terminal else -1,
             failure=command.failure or self.record.failure,
-            restarts=self.record.restarts + (1 if state is JobState.RESTARTING else 0),
+            restarts=self._restarts_before + self._core.failover.restarts,
         )
         if command.failure is not None:
             _log.warning("job %s: %s", self.job_id, command.failure.message)
@@ -296,7 +343,7 @@ class JobMaster:
         try:
             self.record = await self._durable.run(begin_generation, self._services.records, self.record, self.graph)
         except (ConnectorError, NamespaceTakenError) as error:
-            self.post(core.PreparationFailed(failure_of(error)))
+            self.post(events.PreparationFailed(failure_of(error)))
         else:
             self._spawn(self._prepare())
 
@@ -311,106 +358,53 @@ class JobMaster:
             self._services.lost_leadership()
             return
         except Exception as error:
-            self.post(core.PreparationFailed(failure_of(error)))
+            self.post(events.PreparationFailed(failure_of(error)))
             return
         self._prepared = (restored, splits)
         if restored.choice is not None:
             chosen = restored.choice.chosen
             location = store.location(self.job_id, chosen.pointer)
             self._history.restored(chosen.manifest, location, restored.stopped_with)
-        self.post(core.GenerationPrepared(self.record.generation, bool(restored.stopped_with)))
+        self.post(events.GenerationPrepared(self.record.generation, bool(restored.stopped_with)))
 
-    def _deploy(self) -> None:
+    def _deploy(self, command: events.DeployTasks) -> None:
         execution = self._core.execution
         assert execution is not None
         assert self._prepared is not None
-        restored, _ = self._prepared
-        self._metrics = {}
-        self._generation = Generation(self.record, restored, execution, f"{self.job_id}-g{self.record.generation}")
-        plan = DeploymentPlan(
-            restored.checkpoint_directory,
-            self._generation.incarnation,
-            {sink.uid: self.record.namespaces.get(sink.uid, "") for sink, _ in sinks_of(self.graph)},
-            self.graph.settings,
-            restored.plan,
-        )
-        slots = {slot.slot_id: slot for slot in execution.slots}
-        for deployment in deployments(execution, plan):
-            self._services.slots.send(slots[deployment.slot_id], deployment)
+        if command.number == 0:
+            restored, splits = self._prepared
+            self._metrics = {}
+            self._running = RunningGeneration(
+                self._services,
+                self._settings,
+                Generation(self.record, restored, execution, f"{self.job_id}-g{self.record.generation}"),
+                splits,
+                self._outside,
+                self._threads,
+                self._history,
+                self.savepoints,
+                self._queue.put_nowait,
+            )
+        assert self._running is not None
+        keys = {attempt.key for attempt in command.attempts}
+        self._metrics = {attempt: m for attempt, m in self._metrics.items() if attempt.key not in keys}
+        self._running.deploy(command.attempts, command.number)
 
-    async def _start_tasks(self, markers: dict[str, dict[int, int]]) -> None:
-        """All tasks are initialized. A marker above the restored checkpoint means that output beyond it is already
-        visible: going on would repeat it. Markers that earlier jobs left under the same namespace do not count, but
-        ids begin above them."""
-        generation, prepared = self._generation, self._prepared
-        assert generation is not None
-        assert prepared is not None
-        restored_id = generation.restored.plan.checkpoint_id
-        highest = max((m for owners in markers.values() for m in owners.values()), default=0)
-        records = self._services.records
-        try:
-            refuse_rewind(self.record, highest, restored_id)
-        except RestoreRefusedError as error:
-            self.post(core.GenerationFailed(failure_of(error)))
+    async def _start_tasks(self, command: events.StartTasks) -> None:
+        assert self._running is not None
+        if command.number:
+            await self._running.start_region(command, self.record)
             return
-        if self.record.marker_floor is None:
-            self.record = msgspec.structs.replace(self.record, marker_floor=highest)
-            await self._durable.run(records.update, self.record)
-        if not self._check_markers(highest, generation.restored):
-            return
-        next_id = max(await self._durable.run(records.next_checkpoint_id, self.job_id), restored_id + 1, highest + 1)
-        await self._durable.run(records.set_next_checkpoint_id, self.job_id, next_id)
-        number = self.record.generation
-        self._checkpoints = Checkpointing(
-            self._services,
-            generation,
-            self._settings,
-            next_id,
-            self._durable,
-            self._history,
-            self.savepoints,
-            post=lambda event: self._queue.put_nowait((number, event)),
-            fail=lambda failure: self.post(core.GenerationFailed(failure)),
-        )
-        self.savepoints.generation_started(lambda wanted: self._queue.put_nowait((number, wanted)))
-        self._splits = SplitAssigner(
-            self._services.slots,
-            generation.execution,
-            prepared[1],
-            self._outside,
-            self._outside_thread,
-            fail=lambda failure: self.post(core.GenerationFailed(failure)),
-        )
-        self._splits.assign_first()
-        self._send_to_slots(messages.StartTasks)
-        self._splits.start_discovery()
-        if self.result is not None:
-            self.result.started(generation.execution)
-
-    def _check_markers(self, highest: int, restored: Restored) -> bool:
-        restored_id = restored.plan.checkpoint_id
-        if highest <= max(restored_id, self.record.marker_floor or 0):
-            return True
-        if restored.choice is None or not restored.choice.damage:
-            self.post(core.GenerationFailed(_marker_ahead(highest, restored_id)))
-            return False
-        location = self._services.store.location(self.job_id, restored.choice.chosen.pointer)
-        refusal = output_would_repeat(restored.choice.damage, highest, restored_id, location)
-        if self._settings.recovery.accept_duplicates:
-            _log.warning("job %s: %s; accepted by the job's settings", self.job_id, refusal)
-            return True
-        self.post(core.GenerationFailed(failure_of(refusal)))
-        return False
+        self.record = await self._running.start(command, self.record)
+        if self.result is not None and self._running.checkpoints is not None:
+            assert self._core.execution is not None
+            self.result.started(self._core.execution)
 
     def _end_generation(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-        self._checkpoints = None
+        if self._running is not None:
+            self._running.close()
+            self._running = None
         self.savepoints.generation_ended()
-        self._generation = None
-        if self._splits is not None:
-            self._splits.stop()
-            self._splits = None
         if self.result is not None:
             self.result.stopped()
         self._services.slots.release_slots(self.job_id)
@@ -425,26 +419,9 @@ class JobMaster:
             except Exception as error:
                 _log.warning("job %s: fencing its sinks, attempt %d: %s", self.job_id, attempt + 1, error)
                 await asyncio.sleep(FENCE_RETRY_S)
-        self.post(core.SinksFenced())
-
-    def _send_to_slots(
-        self, kind: type[messages.StartTasks] | type[messages.EndSources] | type[messages.CancelTasks]
-    ) -> None:
-        execution = self._core.execution
-        for slot in execution.slots if execution is not None else ():
-            self._services.slots.send(slot, kind(slot.slot_id, self.job_id, self.record.generation))
+        self.post(events.SinksFenced())
 
     def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _marker_ahead(marker: int, restored_id: int) -> Failure:
-    return Failure(
-        f"the sink has committed up to checkpoint {marker}, but the job would go on from checkpoint {restored_id}: "
-        "its output would be repeated",
-        "user",
-        retry=False,
-        hint="Another job wrote under the same transactional id prefix, or the job's checkpoints were replaced.",
-    )

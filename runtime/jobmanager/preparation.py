@@ -23,7 +23,7 @@ from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_r
 from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
 from runtime.job_settings import ALLOW_REWIND, CHECKPOINT_INTERVAL, JobSettings, RecoverySettings, SettingError
-from runtime.jobmanager.restore_choice import RestoreChoice, choose_checkpoint
+from runtime.jobmanager.restore_choice import RestoreChoice, RetainedCheckpoint, choose_checkpoint
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, SavepointOrigin
 from runtime.operators.calc import LOCAL_TIME_ZONE
 from runtime.operators.expressions.check import check_expressions
@@ -236,6 +236,24 @@ def restore(
         store.sweep(job_id, [(each.pointer, each.manifest) for each in retained], record.generation)
     manifest = choice.chosen.manifest if choice is not None else None
     return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, choice, store.uri(job_id))
+
+
+def restore_again(
+    records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph, first: Restored
+) -> Restored:
+    """The latest committed checkpoint for tasks that restart while others run: nothing is swept. `first`: what the
+    generation started from, which they start from again if it has taken no checkpoint since. Raises
+    DamagedCheckpointError, RestoreRefusedError, OSError."""
+    pointer = records.pointer(record.job_id)
+    if pointer == first.pointer:
+        choice = first.choice
+    else:
+        assert pointer is not None
+        choice = RestoreChoice(RetainedCheckpoint(pointer, store.read(record.job_id, pointer)))
+    manifest = choice.chosen.manifest if choice is not None else None
+    if manifest is not None:
+        store.check(record.job_id, manifest.files)
+    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, choice, store.uri(record.job_id))
 
 
 class Outside:

@@ -39,7 +39,7 @@ from runtime.clock import wall_clock_ms
 from runtime.config import JobManagerSettings
 from runtime.ids import JobId
 from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_settings
-from runtime.jobmanager import job as core
+from runtime.jobmanager import job_events as events
 from runtime.jobmanager.endpoint import TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.job_master import JobMaster
 from runtime.jobmanager.preparation import check_savepoint, check_submission, mark_stopped
@@ -157,7 +157,7 @@ class JobManager:
     async def cancel(self, job_id: JobId) -> None:
         master = self._masters.get(job_id)
         if master is not None:
-            master.post(core.CancelRequested())
+            master.post(events.CancelRequested())
         elif job_id not in self._ended:
             raise UnknownJobError(job_id)
 

@@ -16,7 +16,7 @@ from runtime.clock import monotonic_ms
 from runtime.exchange.fetch import fetch
 from runtime.ids import AttemptId
 from runtime.jobmanager.execution_graph import ExecutionGraph
-from runtime.jobmanager.job import CancelRequested, JobEvent, ResultDrained
+from runtime.jobmanager.job_events import CancelRequested, JobEvent, ResultDrained
 from runtime.protocol.messages import Failure
 
 IDLE_TIMEOUT_MS = 600_000

@@ -1,12 +1,14 @@
 """The cluster's slots and who waits for them. Pure.
 
-A job asks per slot-sharing group for as many slots as the group's largest parallelism and gets all or none: requests
-are served in order of arrival, a smaller one may pass one that does not fit yet. A job's slots are spread over the
-TaskManagers with most free slots. A slot serves one job once: what is released leaves the pool, its successor is new.
+A job asks per slot-sharing group for as many slots as the group's largest parallelism (for fewer when only some of its
+tasks restart) and gets all or none of a request: requests are served in order of arrival, a smaller one may pass one
+that does not fit yet. A slot is taken from the TaskManager that it would best be on, if that has a free one, else from
+the one with most. A slot serves one job once: what is released leaves the pool, its successor is new.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -38,8 +40,24 @@ class SlotRemoved(msgspec.Struct, frozen=True):
 
 
 class SlotsRequested(msgspec.Struct, frozen=True):
+    """`number` tells the job's requests apart. `preferred`: group → per slot a TaskManager (None = any)."""
+
     job_id: JobId
     group_sizes: dict[str, int]
+    number: int = 0
+    preferred: dict[str, tuple[TaskManagerId | None, ...]] = {}
+
+
+class RequestWithdrawn(msgspec.Struct, frozen=True):
+    job_id: JobId
+    number: int
+
+
+class SlotsReturned(msgspec.Struct, frozen=True):
+    """The job is done with these of its slots."""
+
+    job_id: JobId
+    slot_ids: tuple[SlotId, ...]
 
 
 class SlotsReleased(msgspec.Struct, frozen=True):
@@ -48,19 +66,21 @@ class SlotsReleased(msgspec.Struct, frozen=True):
     job_id: JobId
 
 
-SchedulerEvent = SlotAdded | SlotRemoved | SlotsRequested | SlotsReleased
+SchedulerEvent = SlotAdded | SlotRemoved | SlotsRequested | RequestWithdrawn | SlotsReturned | SlotsReleased
 
 
 class GrantSlots(msgspec.Struct, frozen=True):
     job_id: JobId
     slots: GroupSlots
+    number: int = 0
 
 
 class ReportMissing(msgspec.Struct, frozen=True):
-    """The job waits for that many more slots."""
+    """The request waits for that many more slots."""
 
     job_id: JobId
     missing: int
+    number: int = 0
 
 
 class EndSlot(msgspec.Struct, frozen=True):
@@ -85,7 +105,7 @@ class Scheduler:
     def __init__(self) -> None:
         self._free: dict[SlotId, SlotInfo] = {}
         self._used: dict[SlotId, tuple[JobId, SlotInfo]] = {}
-        self._waiting: dict[JobId, dict[str, int]] = {}
+        self._waiting: dict[tuple[JobId, int], SlotsRequested] = {}
 
     @property
     def slots_total(self) -> int:
@@ -114,15 +134,19 @@ class Scheduler:
                 self._free.pop(slot_id, None)
                 used = self._used.pop(slot_id, None)
                 return [ReportSlotLost(used[0], slot_id)] if used is not None else []
-            case SlotsRequested(job_id=job_id, group_sizes=sizes):
-                self._waiting[job_id] = sizes
+            case SlotsRequested(job_id=job_id, number=number):
+                self._waiting[job_id, number] = event
                 return self._serve()
+            case RequestWithdrawn(job_id=job_id, number=number):
+                self._waiting.pop((job_id, number), None)
+                return []
+            case SlotsReturned(job_id=job_id, slot_ids=slot_ids):
+                return self._end(
+                    slot for owner, slot in self._used.values() if owner == job_id and slot.slot_id in slot_ids
+                )
             case SlotsReleased(job_id=job_id):
-                self._waiting.pop(job_id, None)
-                ended = [slot for owner, slot in self._used.values() if owner == job_id]
-                for slot in ended:
-                    del self._used[slot.slot_id]
-                return [EndSlot(slot) for slot in ended]
+                self._waiting = {key: request for key, request in self._waiting.items() if key[0] != job_id}
+                return self._end(slot for owner, slot in self._used.values() if owner == job_id)
             case _ as unknown:
                 assert_never(unknown)
 
@@ -130,24 +154,49 @@ class Scheduler:
         """Invariants; tests call it after each event."""
         assert not set(self._free) & set(self._used)
 
+    def _end(self, slots: Iterable[SlotInfo]) -> list[SchedulerCommand]:
+        ended = list(slots)
+        for slot in ended:
+            del self._used[slot.slot_id]
+        return [EndSlot(slot) for slot in ended]
+
     def _serve(self) -> list[SchedulerCommand]:
         commands: list[SchedulerCommand] = []
-        for job_id, sizes in list(self._waiting.items()):
-            missing = sum(sizes.values()) - len(self._free)
+        for (job_id, number), request in list(self._waiting.items()):
+            missing = sum(request.group_sizes.values()) - len(self._free)
             if missing > 0:
-                commands.append(ReportMissing(job_id, missing))
+                commands.append(ReportMissing(job_id, missing, number))
                 continue
-            del self._waiting[job_id]
-            granted = {group: tuple(self._take(job_id) for _ in range(size)) for group, size in sorted(sizes.items())}
-            commands.append(GrantSlots(job_id, granted))
+            del self._waiting[job_id, number]
+            commands.append(GrantSlots(job_id, self._grant(request), number))
         return commands
 
-    def _take(self, job_id: JobId) -> SlotInfo:
+    def _grant(self, request: SlotsRequested) -> GroupSlots:
+        """Wishes first: a slot without one must not take the place of one that has."""
+        places = [(group, index) for group, size in sorted(request.group_sizes.items()) for index in range(size)]
+        found: dict[tuple[str, int], SlotInfo] = {}
+        for group, index in places:
+            wishes = request.preferred.get(group, ())
+            home = wishes[index] if index < len(wishes) else None
+            free = sorted(slot.slot_id for slot in self._free.values() if slot.task_manager_id == home)
+            if free:
+                found[group, index] = self._take(request.job_id, self._free[free[0]])
+        for place in places:
+            if place not in found:
+                found[place] = self._take(request.job_id, self._best())
+        return {
+            group: tuple(found[group, index] for index in range(size))
+            for group, size in sorted(request.group_sizes.items())
+        }
+
+    def _best(self) -> SlotInfo:
         """A slot of the TaskManager with most free ones; by name among equals, so that the choice is repeatable."""
         free_counts: dict[TaskManagerId, int] = {}
         for slot in self._free.values():
             free_counts[slot.task_manager_id] = free_counts.get(slot.task_manager_id, 0) + 1
-        best = min(self._free.values(), key=lambda s: (-free_counts[s.task_manager_id], s.task_manager_id, s.slot_id))
-        del self._free[best.slot_id]
-        self._used[best.slot_id] = (job_id, best)
-        return best
+        return min(self._free.values(), key=lambda s: (-free_counts[s.task_manager_id], s.task_manager_id, s.slot_id))
+
+    def _take(self, job_id: JobId, slot: SlotInfo) -> SlotInfo:
+        del self._free[slot.slot_id]
+        self._used[slot.slot_id] = (job_id, slot)
+        return slot

@@ -11,6 +11,7 @@ import msgspec
 
 from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
+from runtime.jobmanager.job_events import RequestSlots
 from runtime.jobmanager.scheduler import SlotInfo
 from runtime.metadata.jobs import JobRecords
 from runtime.protocol.messages import ToSlot
@@ -22,7 +23,11 @@ T = TypeVar("T")
 class SlotProvider(Protocol):
     """The cluster's slots. Grants and losses come back as events of the job."""
 
-    def request_slots(self, job_id: JobId, group_sizes: dict[str, int]) -> None: ...
+    def request_slots(self, job_id: JobId, request: RequestSlots) -> None: ...
+
+    def withdraw_request(self, job_id: JobId, number: int) -> None: ...
+
+    def return_slots(self, job_id: JobId, slots: tuple[SlotInfo, ...]) -> None: ...
 
     def release_slots(self, job_id: JobId) -> None: ...
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from runtime.api import TaskManagerStatus
 from runtime.ids import JobId, SlotId, TaskManagerId
-from runtime.jobmanager import job as core
+from runtime.jobmanager import job_events as events
 from runtime.jobmanager import scheduler as slots
 from runtime.jobmanager.endpoint import RegisteredTaskManager, TaskManagerEndpoint
 from runtime.jobmanager.job_master import JobMaster
@@ -99,8 +99,14 @@ class SlotPool:
 
     # ------------------------------------------------------------------------------------------ provider of the slots
 
-    def request_slots(self, job_id: JobId, group_sizes: dict[str, int]) -> None:
-        self._schedule(slots.SlotsRequested(job_id, group_sizes))
+    def request_slots(self, job_id: JobId, request: events.RequestSlots) -> None:
+        self._schedule(slots.SlotsRequested(job_id, request.group_sizes, request.number, request.preferred))
+
+    def withdraw_request(self, job_id: JobId, number: int) -> None:
+        self._schedule(slots.RequestWithdrawn(job_id, number))
+
+    def return_slots(self, job_id: JobId, ended: tuple[slots.SlotInfo, ...]) -> None:
+        self._schedule(slots.SlotsReturned(job_id, tuple(slot.slot_id for slot in ended)))
 
     def release_slots(self, job_id: JobId) -> None:
         self._schedule(slots.SlotsReleased(job_id))
@@ -112,12 +118,12 @@ class SlotPool:
     def _schedule(self, event: slots.SchedulerEvent, reason: str = "") -> None:
         for command in self._scheduler.handle(event):
             match command:
-                case slots.GrantSlots(job_id=job_id, slots=granted):
-                    self._masters[job_id].post(core.SlotsGranted(granted))
-                case slots.ReportMissing(job_id=job_id, missing=missing):
-                    self._masters[job_id].post(core.SlotsShort(missing))
+                case slots.GrantSlots(job_id=job_id, slots=granted, number=number):
+                    self._masters[job_id].post(events.SlotsGranted(granted, number))
+                case slots.ReportMissing(job_id=job_id, missing=missing, number=number):
+                    self._masters[job_id].post(events.SlotsShort(missing, number))
                 case slots.ReportSlotLost(job_id=job_id, slot_id=slot_id):
-                    self._masters[job_id].post(core.SlotGone(slot_id, reason))
+                    self._masters[job_id].post(events.SlotGone(slot_id, reason))
                 case slots.EndSlot(slot=slot):
                     self._slot_rss.pop(slot.slot_id, None)
                     self.send(slot, ReleaseSlot(slot.slot_id))

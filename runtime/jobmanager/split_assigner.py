@@ -1,14 +1,16 @@
-"""Hands splits to source tasks: those of the start, then what discovery finds while the generation runs."""
+"""Hands splits to source tasks: those of the start, then what discovery finds while the generation runs. What a task
+was given it is given again when it restarts, unless the checkpoint that it restores holds it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from connectors.api import SplitState
 from connectors.errors import ConnectorError
 from planner.ir.operators import Source
+from runtime.checkpoint.recovery import RestorePlan
 from runtime.ids import AttemptId
 from runtime.jobmanager.execution_graph import ExecutionGraph
 from runtime.jobmanager.preparation import Outside, SourceSplits, sources_of
@@ -20,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class SplitAssigner:
-    """Of one generation. `assign_first` before the sources start; `stop` when the generation ends."""
+    """Of one generation. `assign` before tasks start; `lost` when they end; `stop` when the generation ends."""
 
     def __init__(
         self,
@@ -37,15 +39,26 @@ class SplitAssigner:
         self._outside = outside
         self._thread = thread
         self._fail = fail
+        self._given = {uid: [list(given) for given in found.assigned] for uid, found in splits.items()}
+        """Source → subtask → splits."""
+        self._live: set[AttemptId] = set()
         self._discovery: asyncio.Task[None] | None = None
 
-    def assign_first(self) -> None:
-        """Every source task hears once, also when there is nothing for it: a bounded one with no split ends."""
+    def assign(self, attempts: Collection[AttemptId], restored: RestorePlan) -> None:
+        """Every source task among them hears once, also when there is nothing for it: a bounded one with no split
+        ends."""
         for source, vertex_id, parallelism in sources_of(self._execution.graph):
-            found = self._splits[source.uid]
+            known = {state.split.id for state in restored.known_splits.get(source.uid, ())}
             for index in range(parallelism):
                 attempt = self._execution.attempt(vertex_id, index)
-                self._assign(attempt, source, found.assigned[index], found.discovery_interval_ms == 0)
+                if attempt in attempts:
+                    self._live.add(attempt)
+                    given = tuple(s for s in self._given[source.uid][index] if s.split.id not in known)
+                    self._send(attempt, source, given, self._splits[source.uid].discovery_interval_ms == 0)
+
+    def lost(self, attempts: Collection[AttemptId]) -> None:
+        """They get no more; what is found for their tasks waits for the next attempts."""
+        self._live.difference_update(attempts)
 
     def start_discovery(self) -> None:
         if any(found.discovery_interval_ms for found in self._splits.values()):
@@ -56,7 +69,7 @@ class SplitAssigner:
             self._discovery.cancel()
             self._discovery = None
 
-    def _assign(self, attempt: AttemptId, source: Source, splits: tuple[SplitState, ...], all_assigned: bool) -> None:
+    def _send(self, attempt: AttemptId, source: Source, splits: tuple[SplitState, ...], all_assigned: bool) -> None:
         slot = self._execution.slot(attempt)
         self._slots.send(slot, AssignSplits(slot.slot_id, attempt, source.uid, splits, all_assigned))
 
@@ -78,5 +91,8 @@ class SplitAssigner:
                         return
                     continue
                 for number, split in enumerate(fresh, start=len(known[source.uid])):
-                    self._assign(self._execution.attempt(vertex_id, number % parallelism), source, (split,), False)
+                    self._given[source.uid][number % parallelism].append(split)
+                    attempt = self._execution.attempt(vertex_id, number % parallelism)
+                    if attempt in self._live:
+                        self._send(attempt, source, (split,), False)
                 known[source.uid] |= {split.split.id for split in fresh}

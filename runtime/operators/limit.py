@@ -31,7 +31,8 @@ class LimitOperator:
         return self._node.uid
 
     def open(self) -> None:
-        pass
+        # Restored when it was satisfied already: no row may come to say so again.
+        self._report_if_satisfied()
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         first = max(0, self._node.offset - self._seen)
@@ -40,6 +41,9 @@ class LimitOperator:
         self._seen = min(self._seen + batch.row_count, self._node.offset + self._node.count)
         if last > first:
             yield slice_batch(batch, first, last - first)
+        self._report_if_satisfied()
+
+    def _report_if_satisfied(self) -> None:
         if self._seen >= self._node.offset + self._node.count and not self._reported:
             self._reported = True
             self._environment.send(LimitReached(self._context.attempt))

@@ -130,11 +130,13 @@ class DeployTasks(_Message, frozen=True):
 
 
 class StartTasks(_Message, frozen=True):
-    """GO: every task of the job has reported INITIALIZED; sources may read."""
+    """GO: every task of the job, or of the regions that restart, has reported INITIALIZED; sources may read. For those
+    named."""
 
     slot_id: SlotId
     job_id: JobId
     generation: int
+    attempts: tuple[AttemptId, ...]
 
 
 class AssignSplits(_Message, frozen=True):
@@ -164,7 +166,8 @@ class TriggerCheckpoint(_Message, frozen=True):
 
 
 class CommitCheckpoint(_Message, frozen=True):
-    """The manifest is durable and the pointer moved: sinks commit, sources may publish offsets."""
+    """The manifest is durable and the pointer moved: sinks commit, sources may publish offsets. For every task in the
+    slot that has been started."""
 
     slot_id: SlotId
     job_id: JobId
@@ -173,6 +176,8 @@ class CommitCheckpoint(_Message, frozen=True):
 
 
 class AbortCheckpoint(_Message, frozen=True):
+    """For every task in the slot that has been started."""
+
     slot_id: SlotId
     job_id: JobId
     generation: int
@@ -180,19 +185,22 @@ class AbortCheckpoint(_Message, frozen=True):
 
 
 class EndSources(_Message, frozen=True):
-    """Source tasks end as if their input had: a LIMIT is satisfied, or the job is drained."""
+    """Source tasks end as if their input had: a LIMIT is satisfied, or the job is drained. For those named, or, if none
+    is, for all in the slot; only for tasks that have been started."""
 
     slot_id: SlotId
     job_id: JobId
     generation: int
+    attempts: tuple[AttemptId, ...] = ()
 
 
 class CancelTasks(_Message, frozen=True):
-    """End every task of the job in this slot; answered by TaskStateChanged CANCELED (or by SlotLost)."""
+    """End these tasks; answered by TaskStateChanged CANCELED (or by SlotLost)."""
 
     slot_id: SlotId
     job_id: JobId
     generation: int
+    attempts: tuple[AttemptId, ...]
 
 
 # --------------------------------------------------------------------------------------- tasks (slot → JobManager)
@@ -215,12 +223,15 @@ class TaskInitialized(_Message, frozen=True):
 
 
 class CheckpointAcknowledged(_Message, frozen=True):
+    """`is_unaligned`: the barrier has overtaken elements here; `persisted_bytes` of them are in the snapshot."""
+
     attempt: AttemptId
     checkpoint_id: int
     snapshot: SubtaskSnapshot
     sync_ms: float = 0.0
     async_ms: float = 0.0
     alignment_ms: float = 0.0
+    persisted_bytes: int = 0
     is_unaligned: bool = False
 
 

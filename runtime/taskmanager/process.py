@@ -148,11 +148,13 @@ class TaskManager:
             for slot in list(self._slots.values()):
                 slot.ping(timeout_ms)
 
-    async def _end_uncancelled(self, slot: SlotProcess) -> None:
-        """Cancelled tasks end and the slot is released; a task that hangs in a native call ends with its process."""
+    async def _end_uncancelled(self, slot: SlotProcess, cancelled: CancelTasks) -> None:
+        """Cancelled tasks end; one that hangs in a native call ends with its process."""
+        slot.cancelling.update(cancelled.attempts)
         timeout_ms = self._settings.cancellation_timeout_ms
         await asyncio.sleep(timeout_ms / 1000)
-        if slot.slot_id in self._slots and not slot.ending:
+        hangs = not slot.cancelling.isdisjoint(cancelled.attempts)
+        if hangs and slot.slot_id in self._slots and not slot.ending:
             slot.kill(f"its tasks did not end within {timeout_ms} ms")
 
     def _end_busy_slots(self, reason: str) -> None:
@@ -273,7 +275,7 @@ class TaskManager:
                     slot.busy = slot.busy or isinstance(message, DeployTasks)
                     slot.send(message)
                     if isinstance(message, CancelTasks):
-                        self._spawn(self._end_uncancelled(slot))
+                        self._spawn(self._end_uncancelled(slot, message))
             case _:
                 _log.warning("unexpected %s from the JobManager", type(message).__name__)
 

@@ -11,11 +11,21 @@ import sys
 from pathlib import Path
 
 from runtime.clock import monotonic_ms
-from runtime.ids import SlotId
+from runtime.ids import AttemptId, SlotId
 from runtime.lifeline import Lifeline
 from runtime.protocol.connection import MessageStream
-from runtime.protocol.messages import Message, Ping, Pong, SlotOffer, SlotStarted, ToSlot
+from runtime.protocol.messages import (
+    Message,
+    Ping,
+    Pong,
+    SlotOffer,
+    SlotStarted,
+    TaskState,
+    TaskStateChanged,
+    ToSlot,
+)
 
+_ENDS = frozenset({TaskState.FINISHED, TaskState.CANCELED, TaskState.FAILED})
 EXIT_GRACE_S = 1.0
 """A process whose control connection has closed gets this long to be gone and leave its exit code."""
 
@@ -50,6 +60,8 @@ class SlotProcess:
         self.started = False
         self.ending = False
         self.offer: SlotOffer | None = None
+        self.cancelling: set[AttemptId] = set()
+        """Tasks that were told to end and have not."""
         self._process = process
         self._stream = stream
         self._lifeline = lifeline
@@ -108,6 +120,8 @@ class SlotProcess:
             if isinstance(message, SlotStarted):
                 self.started = True
             elif not isinstance(message, Pong):
+                if isinstance(message, TaskStateChanged) and message.state in _ENDS:
+                    self.cancelling.discard(message.attempt)
                 return message
             self._answered_at_ms = monotonic_ms()
 

@@ -72,6 +72,9 @@ BUFFER_TIMEOUT = "execution.buffer-timeout"
 BUFFER_TIMEOUT_MS = 100
 
 
+_OfGeneration = StartTasks | TriggerCheckpoint | CommitCheckpoint | AbortCheckpoint | EndSources | CancelTasks
+
+
 def needs_managed_memory(operator: Operator) -> bool:
     """The slot's managed memory is shared equally among these operators of its tasks. An aggregation without keys that
     holds one row of fixed size leaves its share to the others."""
@@ -103,6 +106,7 @@ class Slot:
         self._job_id: JobId | None = None
         self._generation = 0
         self._tasks: dict[AttemptId, Task] = {}
+        self._started: set[AttemptId] = set()
 
     def run(self) -> None:
         """Until the supervisor closes the control channel."""
@@ -123,27 +127,32 @@ class Slot:
                 task = self._tasks.get(attempt)
                 if task is not None:
                     task.deliver(message)
-            case StartTasks() | CommitCheckpoint() | AbortCheckpoint() | EndSources():
-                if isinstance(message, StartTasks):
-                    self._garbage.freeze()
-                for task in self._current(message.job_id, message.generation):
+            case StartTasks(attempts=attempts):
+                self._garbage.freeze()
+                for task in self._current(message, attempts):
+                    self._started.add(task.attempt)
                     task.deliver(message)
             case TriggerCheckpoint(attempts=attempts):
-                for task in self._current(message.job_id, message.generation):
-                    if task.attempt in attempts:
+                for task in self._current(message, attempts):
+                    task.deliver(message)
+            case CommitCheckpoint() | AbortCheckpoint() | EndSources():
+                # A task that restarts is still restoring what is committed: what the others are told is not for it.
+                named = message.attempts if isinstance(message, EndSources) else ()
+                for task in self._current(message, named or tuple(self._tasks)):
+                    if task.attempt in self._started:
                         task.deliver(message)
-            case CancelTasks():
-                for task in self._current(message.job_id, message.generation):
+            case CancelTasks(attempts=attempts):
+                for task in self._current(message, attempts):
                     task.cancel()
             case _:
                 log.warning("slot %s: dropped an unexpected %s", self._settings.slot_id, type(message).__name__)
 
-    def _current(self, job_id: JobId, generation: int) -> list[Task]:
-        """The tasks a message is for: none when it is stale."""
-        if job_id != self._job_id or generation != self._generation:
-            log.info("slot %s: dropped a stale message of generation %d", self._settings.slot_id, generation)
+    def _current(self, message: _OfGeneration, attempts: Sequence[AttemptId]) -> list[Task]:
+        """Those of the named tasks that are here: none when the message is stale."""
+        if message.job_id != self._job_id or message.generation != self._generation:
+            log.info("slot %s: dropped a stale message of generation %d", self._settings.slot_id, message.generation)
             return []
-        return list(self._tasks.values())
+        return [self._tasks[attempt] for attempt in attempts if attempt in self._tasks]
 
     # ------------------------------------------------------------------------------------------------ deployment
 
@@ -155,6 +164,7 @@ class Slot:
             for task in self._tasks.values():
                 task.cancel()
         self._tasks = {attempt: task for attempt, task in self._tasks.items() if not task.ended}
+        self._started &= self._tasks.keys()
         self._job_id, self._generation = message.job_id, message.generation
         self._data.begin(message.job_id, message.generation, [d.attempt for d in message.tasks])
         services = self._services(message.tasks)
@@ -186,8 +196,10 @@ class Slot:
         self._control.send(TaskStateChanged(attempt, TaskState.FAILED, failure_of(error)))
 
     def _services(self, descriptors: Sequence[TaskDescriptor]) -> TaskServices:
-        channel_count = sum(len(edge.producers) for d in descriptors for edge in d.inputs)
-        stateful = sum(needs_managed_memory(o) for d in descriptors for o in d.vertex.operators)
+        """A restarted task gets the share that it had: the others have theirs."""
+        every = [*descriptors, *(task.descriptor for task in self._tasks.values())]
+        channel_count = sum(len(edge.producers) for d in every for edge in d.inputs)
+        stateful = sum(needs_managed_memory(o) for d in every for o in d.vertex.operators)
         return TaskServices(
             send=self._send,
             on_ending=self._on_ending,

@@ -62,6 +62,7 @@ class SlotProcess:
         )
         control.close()
         os.close(lifeline)
+        self.deployed: list[AttemptId] = []
         self.messages: list[Message] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -111,6 +112,8 @@ class SlotProcess:
 
     def send(self, *messages: Message) -> None:
         for message in messages:
+            if isinstance(message, DeployTasks):
+                self.deployed += [task.attempt for task in message.tasks]
             self._control.sendall(encode_frame(message))
 
     def find(self, kind: type[M], where: Callable[[M], bool] = lambda _: True) -> list[M]:
@@ -141,7 +144,7 @@ class SlotProcess:
             self.wait(TaskInitialized, lambda m, who=task.attempt: m.attempt == who)  # type: ignore[misc]
 
     def start(self, generation: int = 1) -> None:
-        self.send(StartTasks(self.slot_id, JOB, generation))
+        self.send(StartTasks(self.slot_id, JOB, generation, tuple(self.deployed)))
 
     def trigger(self, checkpoint_id: int, *attempts: AttemptId, generation: int = 1) -> None:
         self.send(TriggerCheckpoint(self.slot_id, JOB, generation, checkpoint_id, attempts))
@@ -153,7 +156,7 @@ class SlotProcess:
         self.send(CommitCheckpoint(self.slot_id, JOB, generation, checkpoint_id))
 
     def cancel(self, generation: int = 1) -> None:
-        self.send(CancelTasks(self.slot_id, JOB, generation))
+        self.send(CancelTasks(self.slot_id, JOB, generation, tuple(self.deployed)))
 
 
 def task(

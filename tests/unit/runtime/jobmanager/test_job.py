@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from planner.ir.job_graph import JobGraph
+from planner.ir.job_graph import EdgeKind, JobGraph
 from runtime.api import JobState
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.job_settings import RestartSettings, RestartStrategy
-from runtime.jobmanager import job as j
+from runtime.jobmanager import job_events as j
+from runtime.jobmanager.job import JobCore
+from runtime.jobmanager.job_states import JOB_TRANSITIONS
+from runtime.jobmanager.region_restarts import CANCELLATION_TIMEOUT_MS
 from runtime.jobmanager.scheduler import SlotInfo
 from runtime.protocol.messages import Failure, TaskState
 from tests.support import graphs
@@ -27,16 +30,23 @@ QUERY = graphs.graph(graphs.vertex(0, graphs.values(1), graphs.collect()), is_qu
 
 
 class Story:
-    """A JobCore; `send` returns the names of the commands, RecordState as its state."""
+    """A JobCore; `send` returns the names of the commands, RecordState as its state, notes for the history left out."""
 
     def __init__(self, graph: JobGraph = PIPELINE, restart: RestartSettings = RESTARTS) -> None:
-        self.core = j.JobCore(JOB, graph, restart)
+        self.core = JobCore(JOB, graph, restart)
         self.generation = 0
         self.now_ms = 0
+        self.request = 0
+        self.commands: list[j.JobCommand] = []
 
     def send(self, event: j.JobEvent) -> list[str]:
-        commands = self.core.handle(event, self.now_ms)
-        return [c.state.value if isinstance(c, j.RecordState) else type(c).__name__ for c in commands]
+        self.commands = self.core.handle(event, self.now_ms)
+        shown = [c for c in self.commands if not isinstance(c, j.RecordFailure)]
+        return [c.state.value if isinstance(c, j.RecordState) else type(c).__name__ for c in shown]
+
+    def grant(self) -> list[str]:
+        """What the generation has asked for."""
+        return self.send(j.SlotsGranted(self.slots(), self.request))
 
     def attempts(self) -> list[AttemptId]:
         assert self.core.execution is not None
@@ -53,7 +63,9 @@ class Story:
 
     def prepare(self, stopped: bool = False) -> list[str]:
         self.generation += 1
-        return self.send(j.GenerationPrepared(self.generation, stopped))
+        shown = self.send(j.GenerationPrepared(self.generation, stopped))
+        self.request = next((c.number for c in self.commands if isinstance(c, j.RequestSlots)), self.request)
+        return shown
 
     def recover_all(self) -> list[str]:
         commands: list[str] = []
@@ -68,7 +80,7 @@ class Story:
     def run(self) -> None:
         """From preparation to running tasks."""
         self.prepare()
-        self.send(j.SlotsGranted(self.slots()))
+        self.grant()
         self.recover_all()
         self.all(TaskState.RUNNING)
 
@@ -92,7 +104,7 @@ def test_from_start_to_finish() -> None:
     assert story.core.slots_missing == 2
     assert story.core.execution is not None
     assert story.core.execution.counts(0) == {"SCHEDULED": 2}
-    assert story.send(j.SlotsGranted(story.slots())) == ["RUNNING", "DeployTasks"]
+    assert story.grant() == ["RUNNING", "DeployTasks"]
     assert story.core.slots_missing == 0
     assert story.recover_all() == ["StartTasks"]
     assert story.all(TaskState.RUNNING) == []
@@ -107,7 +119,7 @@ def test_a_job_that_a_savepoint_has_stopped_only_recovers_and_ends() -> None:
     story.send(j.TaskChanged(story.attempts()[0], TaskState.FAILED, LOST))
     assert story.advance(DELAY_MS) == ["PrepareGeneration"]
     assert story.prepare(stopped=True) == ["CREATED", "RequestSlots"]
-    story.send(j.SlotsGranted(story.slots()))
+    story.grant()
     assert story.recover_all() == ["ReleaseSlots", "FenceSinks"]
     assert story.send(j.SinksFenced()) == ["FINISHED"]
 
@@ -116,11 +128,11 @@ def test_a_failure_while_a_stopped_job_recovers_is_tried_again() -> None:
     story = Story()
     story.send(j.Started())
     story.prepare(stopped=True)
-    story.send(j.SlotsGranted(story.slots()))
+    story.grant()
     assert story.send(j.TaskChanged(story.attempts()[0], TaskState.FAILED, LOST)) == ["RESTARTING", "ReleaseSlots"]
     story.advance(DELAY_MS)
     story.prepare(stopped=True)
-    story.send(j.SlotsGranted(story.slots()))
+    story.grant()
     assert story.recover_all() == ["ReleaseSlots", "FenceSinks"]
 
 
@@ -128,7 +140,7 @@ def test_sources_start_only_when_every_task_has_recovered() -> None:
     story = Story()
     story.send(j.Started())
     story.prepare()
-    story.send(j.SlotsGranted(story.slots()))
+    story.grant()
     first, *rest = story.attempts()
     assert story.send(j.TaskRecovered(first, {})) == []
     assert story.send(j.TaskRecovered(first, {})) == []
@@ -142,12 +154,12 @@ def test_a_failure_restarts_the_whole_job_in_a_new_generation() -> None:
     # What the dying tasks still say, and a slot's end, count no second time.
     assert story.send(j.TaskChanged(old[1], TaskState.FAILED, LOST)) == []
     assert story.send(j.SlotGone(SlotId("tm/0/1"), "killed")) == []
-    assert story.core.restarts == 1
+    assert story.core.failover.restarts == 1
     assert story.advance(DELAY_MS - 1) == []
     assert story.advance(1) == ["PrepareGeneration"]
     assert story.advance(DELAY_MS) == []
     assert story.prepare() == ["CREATED", "RequestSlots"]
-    assert story.send(j.SlotsGranted(story.slots())) == ["RUNNING", "DeployTasks"]
+    assert story.grant() == ["RUNNING", "DeployTasks"]
     assert [a.number for a in story.attempts()] == [1, 1, 1, 1]
     # Stale attempts change nothing.
     assert story.send(j.TaskChanged(old[0], TaskState.FAILED, LOST)) == []
@@ -190,7 +202,7 @@ def test_a_failed_preparation_is_tried_again() -> None:
     assert story.send(j.PreparationFailed(LOST)) == ["RESTARTING", "ReleaseSlots"]
     assert story.advance(DELAY_MS) == ["PrepareGeneration"]
     assert story.prepare() == ["CREATED", "RequestSlots"]
-    assert story.core.restarts == 2
+    assert story.core.failover.restarts == 2
 
 
 def test_an_error_of_the_user_fails_at_once() -> None:
@@ -206,9 +218,9 @@ def test_cancel_waits_for_the_tasks_then_fences() -> None:
     assert story.send(j.CancelRequested()) == ["CANCELLING", "CancelTasks"]
     assert story.send(j.CancelRequested()) == []
     first, *rest = story.attempts()
-    assert story.send(j.TaskChanged(first, TaskState.FAILED, LOST)) == []
     commands = [command for a in rest for command in story.send(j.TaskChanged(a, TaskState.CANCELED))]
-    assert commands == ["ReleaseSlots", "FenceSinks"]
+    assert commands == []
+    assert story.send(j.TaskChanged(first, TaskState.FAILED, LOST)) == ["ReleaseSlots", "FenceSinks"]
     assert story.send(j.SinksFenced()) == ["CANCELED"]
     assert story.send(j.CancelRequested()) == []
 
@@ -220,7 +232,7 @@ def test_cancel_does_not_wait_for_ever_nor_for_a_dead_slot() -> None:
     assert story.send(j.SlotGone(SlotId("tm/1/1"), "killed")) == ["ReleaseSlots", "FenceSinks"]
     story = running()
     story.send(j.CancelRequested())
-    assert story.advance(j.CANCELLATION_TIMEOUT_MS) == ["ReleaseSlots", "FenceSinks"]
+    assert story.advance(CANCELLATION_TIMEOUT_MS) == ["ReleaseSlots", "FenceSinks"]
 
 
 @pytest.mark.parametrize("when", ["initializing", "waiting", "restarting"])
@@ -234,21 +246,37 @@ def test_cancel_without_tasks(when: str) -> None:
     assert story.send(j.CancelRequested()) == ["CANCELLING", "ReleaseSlots", "FenceSinks"]
     # Late news of the start that was under way.
     assert story.send(j.GenerationPrepared(1)) == []
-    assert story.send(j.SlotsGranted({})) == ["ReleaseSlots"]
+    assert story.send(j.SlotsGranted({})) == []
     assert story.advance(DELAY_MS) == []
     assert story.send(j.SinksFenced()) == ["CANCELED"]
 
 
-def test_a_satisfied_limit_ends_the_sources_once() -> None:
-    story = running()
-    attempt = story.attempts()[0]
-    assert story.send(j.LimitSatisfied(attempt)) == ["EndSources"]
-    assert story.send(j.LimitSatisfied(attempt)) == []
-    # Restored after the limit was reached: the sources end as soon as they may read.
+def test_a_satisfied_limit_ends_the_sources_that_nobody_else_reads() -> None:
+    """Three sources: into a LIMIT, into it and past it, past it."""
+    graph = graphs.graph(
+        *(graphs.vertex(i, graphs.generator(f"source-{i}")) for i in range(3)),
+        graphs.vertex(3, graphs.limit(7), graphs.sink("limited")),
+        graphs.vertex(4, graphs.sink("all")),
+        edges=tuple(graphs.edge(a, b, EdgeKind.SINGLE) for a, b in ((0, 3), (1, 3), (1, 4), (2, 4))),
+    )
+    story = running(graph)
+    limit = next(a for a in story.attempts() if a.vertex_id == 3)
+    assert story.send(j.LimitSatisfied(limit)) == ["EndSources"]
+    (command,) = story.commands
+    assert isinstance(command, j.EndSources)
+    assert [a.vertex_id for a in command.attempts] == [0]
+    # A restart goes back to where it may not have been satisfied; if it is, its task says so again.
     story.send(j.GenerationFailed(LOST))
     story.advance(DELAY_MS)
     story.prepare()
-    story.send(j.SlotsGranted(story.slots()))
+    story.grant()
+    assert story.recover_all() == ["StartTasks"]
+    story.send(j.GenerationFailed(LOST))
+    story.advance(DELAY_MS)
+    story.prepare()
+    story.grant()
+    limit = next(a for a in story.attempts() if a.vertex_id == 3)
+    assert story.send(j.LimitSatisfied(limit)) == ["EndSources"]
     assert story.recover_all() == ["StartTasks", "EndSources"]
 
 
@@ -294,4 +322,4 @@ def test_a_task_that_ends_unasked_is_a_failure() -> None:
 
 def test_terminal_states_have_no_way_out() -> None:
     for state in JobState:
-        assert state.terminal == (j.JOB_TRANSITIONS[state] == frozenset() and state is not JobState.SUSPENDED)
+        assert state.terminal == (JOB_TRANSITIONS[state] == frozenset() and state is not JobState.SUSPENDED)

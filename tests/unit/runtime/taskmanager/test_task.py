@@ -105,7 +105,7 @@ class Cluster:
             self.tasks[who].deliver(message)
 
     def start(self) -> None:
-        self.tell(StartTasks(SLOT, JOB, 1))
+        self.tell(StartTasks(SLOT, JOB, 1, tuple(self.tasks)))
 
     def trigger(self, checkpoint_id: int, *to: AttemptId, stop: bool = False) -> None:
         self.tell(TriggerCheckpoint(SLOT, JOB, 1, checkpoint_id, to, stop), *to)
@@ -440,5 +440,5 @@ def test_a_timer_wakes_a_task_that_waits_and_fires_after_a_restore(cluster: Clus
         task(again, (source("other"), count_per_second(), counts_sink()), cluster.directory, restore=restore)
     )
     cluster.assign(again, split("b"))
-    cluster.tell(StartTasks(SLOT, JOB, 1), again)
+    cluster.tell(StartTasks(SLOT, JOB, 1, (again,)), again)
     until(lambda: written(cluster.by_table["out"]) == [3])
