@@ -13,7 +13,8 @@ from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Operator, Sink, Source
 from runtime.checkpoint.identity import OperatorRecord, operator_record
 from runtime.checkpoint.manifest import CheckpointManifest
-from runtime.checkpoint.recovery import RestoreRefusedError, has_state, keyed_operators
+from runtime.checkpoint.recovery import has_state, keyed_operators
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.elements import MAX_WATERMARK_MS
 from runtime.job_settings import IGNORE_UNCLAIMED_STATE
 

@@ -17,23 +17,11 @@ import msgspec
 from connectors.api import Committable, OwnerState, SplitState
 from planner.ir.job_graph import JobGraph, Vertex
 from planner.ir.operators import Sink, Source
+from runtime.checkpoint.in_flight_plan import TaskKey, plan_in_flight
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
-from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot, SegmentHandle
+from runtime.checkpoint.refusal import RestoreRefusedError
+from runtime.checkpoint.snapshot import InFlightRestore, OperatorRestore, OperatorSnapshot, SegmentHandle
 from runtime.key_groups import key_group_range
-
-TaskKey = tuple[int, int]
-"""Vertex id and subtask index."""
-
-
-class RestoreRefusedError(Exception):
-    """The checkpoint does not fit the job or cannot be read; the message names what is wrong."""
-
-    domain = "user"
-    retry = False
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
@@ -45,6 +33,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
     known_splits: dict[str, tuple[SplitState, ...]]
     """Source uid → every split in the checkpoint, in order of id."""
     floors: dict[tuple[str, int], int]
+    in_flight: dict[TaskKey, tuple[InFlightRestore, ...]] = {}
 
 
 class _OperatorState(msgspec.Struct):
@@ -89,6 +78,7 @@ def plan_restore(graph: JobGraph, manifest: CheckpointManifest | None, owner_cou
         finished=_finished(graph, manifest),
         known_splits=known_splits,
         floors=floors,
+        in_flight=plan_in_flight(graph, manifest) if manifest is not None else {},
     )
 
 

@@ -35,7 +35,7 @@ from runtime.checkpoint.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import MANIFEST, CheckpointStore, DamagedCheckpointError, reason
 from runtime.ids import JobId
 

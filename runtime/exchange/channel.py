@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from runtime.elements import Batch, Control, Element
+from runtime.elements import Barrier, Batch, Control, Element, EndOfInput
 
 
 class TaskCancelled(Exception):
@@ -36,7 +36,8 @@ class OutputChannel(Protocol):
 
 
 class InputChannel:
-    """Queue of one input channel. `give_back` returns credit to the producer; called outside the inbox's lock."""
+    """Queue of one input channel. `give_back` returns credit to the producer; called outside the inbox's lock. While a
+    checkpoint is being recorded, what joins the queue before its barrier is noted as in flight."""
 
     def __init__(self, inbox: Inbox, index: int, capacity_bytes: int) -> None:
         self.inbox = inbox
@@ -47,13 +48,48 @@ class InputChannel:
         self.listed = False
         self.give_back: Callable[[int], None] | None = None
         self.bytes_received = 0
+        self.recorded: list[Element] = []
+        self._recording: int | None = None
 
     def put(self, element: Element, byte_size: int = 0) -> None:
         """From any thread. `byte_size` 0 for control elements."""
         with self.inbox.condition:
-            self.elements.append((element, byte_size))
             self.bytes_received += byte_size
+            if not byte_size:
+                self.inbox.announce(self, element)
+            if self._recording is not None and self._note(element):
+                return
+            self.elements.append((element, byte_size))
             self.inbox.list_channel(self)
+
+    def _note(self, element: Element) -> bool:
+        """Called with the lock held, while recording. True: it is the barrier that was missing, and goes no further."""
+        if isinstance(element, Barrier):
+            if element.checkpoint_id != self._recording:
+                return False
+            self._recording = None
+            return True
+        # The end is not in flight: a producer that has ended says so again after a restore.
+        if not isinstance(element, EndOfInput):
+            self.recorded.append(element)
+        return False
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """Called with the lock held. The barrier leaves the queue and what was before it is recorded; if it is not
+        there, everything is, and what follows until it comes."""
+        self._recording, queued = checkpoint_id, self.elements
+        self.elements = deque()
+        while queued:
+            element, byte_size = queued.popleft()
+            if self._note(element):
+                self.elements += queued
+                return
+            self.elements.append((element, byte_size))
+
+    def end_recording(self) -> list[Element]:
+        """Called with the lock held: what was recorded."""
+        recorded, self.recorded, self._recording = self.recorded, [], None
+        return recorded
 
 
 class Inbox:
@@ -64,6 +100,7 @@ class Inbox:
         self.channels: list[InputChannel] = []
         self._mail: deque[object] = deque()
         self._ready: deque[InputChannel] = deque()
+        self._announced: deque[tuple[int, Barrier | EndOfInput]] = deque()
         self._interrupt: Exception | None = None
 
     def add_channel(self, capacity_bytes: int) -> InputChannel:
@@ -99,6 +136,13 @@ class Inbox:
             self._ready.append(channel)
             self.condition.notify()
 
+    def announce(self, channel: InputChannel, element: Element) -> None:
+        """Called with the lock held: what the task is to hear of before its turn, if it is that."""
+        is_urgent = isinstance(element, Barrier) and element.aligned_timeout_ms is not None
+        if is_urgent or isinstance(element, EndOfInput):
+            self._announced.append((channel.index, element))  # type: ignore[arg-type]
+            self.condition.notify()
+
     # ------------------------------------------------------------------------------------- by the task's thread
 
     @property
@@ -120,6 +164,17 @@ class Inbox:
             return None
         return self._mail.popleft()
 
+    @property
+    def has_announced(self) -> bool:
+        return bool(self._announced)
+
+    def take_announced(self) -> tuple[int, Barrier | EndOfInput] | None:
+        """The oldest control element that has joined a queue and is to be known at once, with its channel. It stays
+        in its place."""
+        if not self._announced:
+            return None
+        return self._announced.popleft()
+
     def take(self) -> tuple[int, Element] | None:
         """The next element in turn of a channel that is not blocked, or None. Credit goes back at once."""
         with self.condition:
@@ -138,7 +193,7 @@ class Inbox:
     def _next_channel(self) -> InputChannel | None:
         while self._ready:
             channel = self._ready.popleft()
-            if not channel.blocked:
+            if channel.elements and not channel.blocked:
                 return channel
             channel.listed = False
         return None
@@ -155,14 +210,32 @@ class Inbox:
             if channel.elements:
                 self.list_channel(channel)
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Until there is mail or an element to take, or the time is over. Raises the interrupt."""
+    def overtake(self, index: int, checkpoint_id: int) -> None:
+        """See OvertakeChannel."""
         with self.condition:
-            self.condition.wait_for(self._something, timeout_s)
+            self.channels[index].overtake(checkpoint_id)
+
+    def end_recording(self) -> list[list[Element]]:
+        """What was recorded, by channel; nothing more is."""
+        with self.condition:
+            return [channel.end_recording() for channel in self.channels]
+
+    def wait(self, timeout_s: float | None, also: Callable[[], bool] = lambda: False) -> None:
+        """Until there is mail, an announcement or an element to take, or `also()`, or the time is over. Raises the
+        interrupt."""
+        with self.condition:
+            self.condition.wait_for(lambda: bool(self._ready) or self._urgent() or also(), timeout_s)
         self.check()
 
-    def _something(self) -> bool:
-        return bool(self._mail) or bool(self._ready) or self._interrupt is not None
+    def wait_for_room(self, ready: Callable[[], bool], timeout_s: float | None) -> None:
+        """Until `ready()`, mail, an announcement, or the time is over: elements stay where they are. Raises the
+        interrupt."""
+        with self.condition:
+            self.condition.wait_for(lambda: self._urgent() or ready(), timeout_s)
+        self.check()
+
+    def _urgent(self) -> bool:
+        return bool(self._mail) or bool(self._announced) or self._interrupt is not None
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Until `ready()`, which is asked with the lock held and again after each `notify`. Raises the interrupt."""

@@ -148,8 +148,9 @@ def _has_row_kinds(schema: pa.Schema) -> bool:
     return bool(schema.names) and schema.names[-1] == _ROW_KINDS
 
 
-def encode_batch(batch: Batch, schema: pa.Schema) -> pa.Buffer:
-    """One contiguous IPC message. Raises FrameError when the columns do not have the channel's types."""
+def conformed(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch's columns, and its row kinds on a changelog edge, under the channel's schema. Raises FrameError when
+    they do not have the channel's types."""
     data = batch.data
     if _has_row_kinds(schema):
         kinds = inserts(batch) if batch.row_kinds is None else batch.row_kinds
@@ -161,16 +162,25 @@ def encode_batch(batch: Batch, schema: pa.Schema) -> pa.Buffer:
             raise FrameError(f"a batch of {data.schema} on a channel of {schema}")
         # Names and the NOT NULL marks of columns are the channel's business, not the producer's.
         data = pa.RecordBatch.from_arrays(data.columns, schema=schema)
-    return data.serialize()
+    return data
+
+
+def as_batch(data: pa.RecordBatch) -> Batch:
+    """The rows of a channel as a batch again."""
+    if _has_row_kinds(data.schema):
+        kinds = cast("pa.Int8Array", data.column(data.num_columns - 1))
+        return Batch(data.select(data.schema.names[:-1]), kinds)
+    return Batch(data)
+
+
+def encode_batch(batch: Batch, schema: pa.Schema) -> pa.Buffer:
+    """One contiguous IPC message. Raises FrameError when the columns do not have the channel's types."""
+    return conformed(batch, schema).serialize()
 
 
 def decode_batch(body: pa.Buffer, schema: pa.Schema) -> Batch:
     """The batch over the received bytes, without a copy. Raises FrameError."""
     try:
-        data = pa.ipc.read_record_batch(body, schema)
+        return as_batch(pa.ipc.read_record_batch(body, schema))
     except (pa.ArrowInvalid, OSError) as error:
         raise FrameError(f"not a record batch: {error}") from error
-    if _has_row_kinds(schema):
-        kinds = cast("pa.Int8Array", data.column(data.num_columns - 1))
-        return Batch(data.select(data.schema.names[:-1]), kinds)
-    return Batch(data)

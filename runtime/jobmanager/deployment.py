@@ -60,6 +60,7 @@ def _descriptor(execution: ExecutionGraph, plan: DeploymentPlan, attempt: Attemp
         namespaces={o.uid: plan.namespaces[o.uid] for o in vertex.operators if isinstance(o, Sink)},
         restored_checkpoint_id=plan.restore.checkpoint_id,
         restore=plan.restore.operators[key],
+        in_flight=plan.restore.in_flight.get(key, ()),
         finished=key in plan.restore.finished,
     )
 
@@ -72,7 +73,12 @@ def _input(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: Attempt
         if attempt.subtask_index in consumer_indexes(edge.kind, index, source, target)
     ]
     return InputDescriptor(
-        edge_id, edge.kind, edge.schema, edge.changelog, tuple(_end(execution, source, index) for index in producers)
+        edge_id,
+        edge.kind,
+        edge.schema,
+        edge.changelog,
+        tuple(_end(execution, source, index) for index in producers),
+        source.operators[-1].uid,
     )
 
 
@@ -87,6 +93,7 @@ def _output(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: Attemp
         edge.keys,
         target.parallelism,
         tuple(_end(execution, target, index) for index in consumers),
+        target.operators[0].uid,
     )
 
 

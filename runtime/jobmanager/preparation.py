@@ -19,7 +19,8 @@ from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.adoption import adopt
 from runtime.checkpoint.identity import location_options
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
-from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
+from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
 from runtime.job_settings import ALLOW_REWIND, CHECKPOINT_INTERVAL, JobSettings, RecoverySettings, SettingError

@@ -33,7 +33,7 @@ from runtime.api import (
 )
 from runtime.checkpoint.files import LocationError, absolute, normalized
 from runtime.checkpoint.manifest import CheckpointPointer
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import wall_clock_ms
 from runtime.config import JobManagerSettings

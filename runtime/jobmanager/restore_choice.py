@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
 from runtime.job_settings import ACCEPT_DUPLICATES, RECOVERY_PATH

@@ -10,7 +10,7 @@ import msgspec
 from planner.ir.job_graph import JobGraph
 from runtime.api import StaleLeaderError
 from runtime.checkpoint import coordination as checkpoints
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.ids import AttemptId, JobId, SlotId
 from runtime.job_settings import JobSettings
 from runtime.jobmanager import job_events as events

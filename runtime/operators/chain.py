@@ -11,12 +11,15 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, substitute
 from runtime.elements import Batch
 from runtime.operators.expressions.compiler import is_deterministic
-from runtime.operators.protocol import FinishSnapshot, HoldingOperator, Operator, TimedOperator
+from runtime.operators.protocol import FinishSnapshot, FiringOperator, HoldingOperator, Operator, TimedOperator
 
 
 class OperatorChain:
     """Drives operators in order. `emit` takes what the last one gives; `yield_point` is called between pieces and
-    raises when the task was cancelled."""
+    raises when the task was cancelled.
+
+    `advance` and `on_timers` are done step by step: between two steps every operator's state holds exactly what has not
+    been put out, so the task may take a snapshot there, or leave the rest for later."""
 
     def __init__(
         self, operators: Sequence[Operator], emit: Callable[[Batch], None], yield_point: Callable[[], None]
@@ -26,6 +29,8 @@ class OperatorChain:
         self._yield_point = yield_point
         self._timed = [(i, o) for i, o in enumerate(self.operators) if isinstance(o, TimedOperator)]
         self._holding = {i: o for i, o in enumerate(self.operators) if isinstance(o, HoldingOperator)}
+        self._firing = {i for i, o in enumerate(self.operators) if isinstance(o, FiringOperator) and o.keeps_unsent}
+        self._positions = {operator.uid: i for i, operator in enumerate(self.operators)}
 
     def open(self) -> None:
         # From the end: consumers are ready before their producers.
@@ -36,11 +41,15 @@ class OperatorChain:
         """Rows for the first operator."""
         self._pass_on(0, batch)
 
-    def advance(self, watermark_ms: int) -> None:
+    def process_at(self, uid: str, batch: Batch) -> None:
+        """Rows for the operator `uid`."""
+        self._pass_on(self._positions[uid], batch)
+
+    def advance(self, watermark_ms: int) -> Iterator[None]:
         """Event time for each operator in turn: what one fires reaches the next before its own time moves."""
         for index, operator in enumerate(self.operators):
             self._flush(index)
-            self._pass_all(index + 1, operator.advance(watermark_ms))
+            yield from self._steps(index, operator.advance(watermark_ms))
 
     def end(self, drain: bool) -> None:
         """No input will follow."""
@@ -60,12 +69,12 @@ class OperatorChain:
         timers = [timer for _, operator in self._timed if (timer := operator.timer_ms()) is not None]
         return min(timers, default=None)
 
-    def on_timers(self, now_ms: int) -> None:
+    def on_timers(self, now_ms: int) -> Iterator[None]:
         """Timers up to `now_ms` fire, operator by operator."""
         for index, operator in self._timed:
             timer = operator.timer_ms()
             if timer is not None and timer <= now_ms:
-                self._pass_all(index + 1, operator.on_timer(now_ms))
+                yield from self._steps(index, operator.on_timer(now_ms))
 
     def snapshot(self, checkpoint_id: int) -> list[FinishSnapshot]:
         return [operator.snapshot(checkpoint_id) for operator in self.operators]
@@ -89,6 +98,15 @@ class OperatorChain:
         if operator is not None:
             self._pass_all(index + 1, operator.flush())
 
+    def _steps(self, index: int, pieces: Iterator[Batch]) -> Iterator[None]:
+        """The pieces of operator `index`, with a step behind each where the operator may be left there."""
+        may_stop = index in self._firing
+        for piece in pieces:
+            self._pass_on(index + 1, piece)
+            self._yield_point()
+            if may_stop:
+                yield
+
     def _pass_all(self, index: int, pieces: Iterator[Batch]) -> None:
         for piece in pieces:
             self._pass_on(index, piece)
@@ -101,13 +119,15 @@ class OperatorChain:
         self._pass_all(index + 1, self.operators[index].process(batch))
 
 
-def merge_calcs(operators: Sequence[ir.Operator]) -> tuple[ir.Operator, ...]:
+def merge_calcs(operators: Sequence[ir.Operator], apart: frozenset[str] = frozenset()) -> tuple[ir.Operator, ...]:
     """Consecutive calcs as one, so that a batch crosses them in one compiled function. Calcs with an expression that
-    is not deterministic stay apart: merged, it could be evaluated twice or for other rows."""
+    is not deterministic stay apart: merged, it could be evaluated twice or for other rows. So do those named in
+    `apart`: they are to take rows themselves."""
     merged: list[ir.Operator] = []
     for operator in operators:
         previous = merged[-1] if merged else None
-        if isinstance(operator, ir.Calc) and isinstance(previous, ir.Calc) and _mergeable(previous, operator):
+        is_pair = isinstance(operator, ir.Calc) and isinstance(previous, ir.Calc)
+        if is_pair and not {operator.uid, previous.uid} & apart and _mergeable(previous, operator):
             merged[-1] = _merge(previous, operator)
         else:
             merged.append(operator)

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from planner.ir import operators as ir
 from planner.ir.types import arrow_schema
 from runtime.elements import MIN_WATERMARK_MS, Batch
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, HoldingOperator, Operator, TimedOperator
+from runtime.operators.protocol import (
+    OUTPUT_ROWS_MAX,
+    FinishSnapshot,
+    FiringOperator,
+    HoldingOperator,
+    Operator,
+    TimedOperator,
+)
 
 
 class CheckedOperator:
@@ -33,6 +40,10 @@ class CheckedOperator:
         for piece in self.inner.process(batch):
             self._check(piece)
             yield piece
+
+    @property
+    def keeps_unsent(self) -> bool:
+        return isinstance(self.inner, FiringOperator) and self.inner.keeps_unsent
 
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         assert not self._ended, f"{self.uid}: a watermark after the end of input"

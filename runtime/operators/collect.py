@@ -19,7 +19,9 @@ from runtime.operators.protocol import FinishSnapshot, OperatorContext
 from runtime.operators.sink import select_columns
 
 BUFFER_BYTES_MAX = 4_000_000
-"""A fuller buffer takes no more: that is backpressure. One batch is always taken."""
+"""When the buffer is fuller the task takes no more input: that is backpressure. One batch is always taken."""
+OVERDRAFT_BYTES = 16_000_000
+"""The output of one element may fill it further; beyond this the task waits in the middle of it."""
 
 
 class UnexpectedSequence(ValueError):
@@ -45,6 +47,9 @@ class ResultBuffer:
 
     def has_room(self) -> bool:
         return not self._batches or self._bytes < BUFFER_BYTES_MAX
+
+    def is_overdrawn(self) -> bool:
+        return self._bytes >= OVERDRAFT_BYTES
 
     @property
     def closed(self) -> bool:
@@ -143,7 +148,7 @@ class CollectOperator:
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         if batch.row_count:
-            if not self.buffer.has_room():
+            if self.buffer.is_overdrawn():
                 self._environment.wait_until(self.buffer.has_room)
             self.buffer.put(select_columns(batch, self._node.selection))
         return iter(())

@@ -42,12 +42,18 @@ class Operators(msgspec.Struct, frozen=True):
 
 
 def build_operators(
-    nodes: tuple[ir.Operator, ...], context_of: ContextOf, environment: TaskEnvironment, *, checked: bool = False
+    nodes: tuple[ir.Operator, ...],
+    context_of: ContextOf,
+    environment: TaskEnvironment,
+    *,
+    checked: bool = False,
+    apart: frozenset[str] = frozenset(),
 ) -> Operators:
-    """Make the operators of a vertex; nothing is opened yet. `checked` wraps each with its invariants."""
+    """Make the operators of a vertex; nothing is opened yet. `checked` wraps each with its invariants; those named in
+    `apart` take rows themselves."""
     source: SourceOperator | None = None
     links: list[Operator] = []
-    for node in merge_calcs(nodes):
+    for node in merge_calcs(nodes, apart):
         if isinstance(node, ir.Source | ir.Values):
             assert node is nodes[0], "a source is the first operator of its chain"
             source = build_source(node, context_of(node), environment)
@@ -56,7 +62,7 @@ def build_operators(
     sinks = tuple(link for link in links if isinstance(link, SinkOperator))
     collect = next((link for link in links if isinstance(link, CollectOperator)), None)
     if checked:
-        others = [node for node in merge_calcs(nodes) if not isinstance(node, ir.Source | ir.Values)]
+        others = [node for node in merge_calcs(nodes, apart) if not isinstance(node, ir.Source | ir.Values)]
         links = [CheckedOperator(link, node) for link, node in zip(links, others, strict=True)]
     return Operators(source, tuple(links), sinks, collect)
 

@@ -82,6 +82,11 @@ class GlobalWindowAggregateOperator:
             for end in state.ends() if values.is_ordered else ():
                 self._next_seq = max(self._next_seq, values.seq_after(state.merge(end)))
 
+    @property
+    def keeps_unsent(self) -> bool:
+        """See `advance`."""
+        return True
+
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError, NullRowtimeError."""
         if batch.row_count == 0:

@@ -6,7 +6,7 @@ import msgspec
 
 from planner.ir.job_graph import EdgeKind, Vertex
 from planner.ir.operators import ChangelogMode, Schema
-from runtime.checkpoint.snapshot import OperatorRestore
+from runtime.checkpoint.snapshot import InFlightRestore, OperatorRestore
 from runtime.ids import AttemptId, JobId, SlotId
 
 
@@ -26,18 +26,19 @@ class ChannelEnd(msgspec.Struct, frozen=True):
 
 
 class InputDescriptor(msgspec.Struct, frozen=True):
-    """One incoming edge: one channel per listed producer subtask."""
+    """One incoming edge: one channel per listed producer subtask. `source_uid`: the operator that fills it."""
 
     edge_id: int
     kind: EdgeKind
     schema: Schema
     changelog: ChangelogMode
     producers: tuple[ChannelEnd, ...]
+    source_uid: str = ""
 
 
 class OutputDescriptor(msgspec.Struct, frozen=True):
     """One outgoing edge: one channel per listed consumer subtask, in subtask order. `consumer_parallelism` and the
-    vertex's max parallelism give the key-group ranges of a hash edge."""
+    vertex's max parallelism give the key-group ranges of a hash edge. `target_uid`: the operator that reads it."""
 
     edge_id: int
     kind: EdgeKind
@@ -46,6 +47,7 @@ class OutputDescriptor(msgspec.Struct, frozen=True):
     keys: tuple[int, ...]
     consumer_parallelism: int
     consumers: tuple[ChannelEnd, ...]
+    target_uid: str = ""
 
 
 class TaskDescriptor(msgspec.Struct, frozen=True):
@@ -63,6 +65,8 @@ class TaskDescriptor(msgspec.Struct, frozen=True):
     namespaces: dict[str, str] = {}
     restored_checkpoint_id: int = 0
     restore: tuple[OperatorRestore, ...] = ()
+    in_flight: tuple[InFlightRestore, ...] = ()
+    """What is processed before any input, in this order."""
     finished: bool = False
     """The task had already ended in the restored checkpoint: it restores its state, ends at once and fires nothing."""
 

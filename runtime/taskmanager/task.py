@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -34,7 +34,7 @@ from runtime.key_groups import key_group_range
 from runtime.operators.chain import OperatorChain
 from runtime.operators.collect import ResultBuffer
 from runtime.operators.environment import TaskEnvironment
-from runtime.operators.protocol import KeyGroupRange, OperatorContext
+from runtime.operators.protocol import KeyGroupRange, OperatorContext, SourceOperator
 from runtime.operators.registry import build_operators
 from runtime.protocol.descriptors import TaskDescriptor
 from runtime.protocol.messages import (
@@ -51,15 +51,11 @@ from runtime.protocol.messages import (
     TaskStateChanged,
     TriggerCheckpoint,
 )
-from runtime.taskmanager.barrier_aligner import (
-    AlignerCommand,
-    BarrierAligner,
-    BlockChannel,
-    TakeSnapshot,
-    UnblockChannel,
-)
 from runtime.taskmanager.failures import failure_of
+from runtime.taskmanager.recovered_input import RecoveredInput
+from runtime.taskmanager.task_barriers import TaskBarriers
 from runtime.taskmanager.task_checkpoints import SinksCommitted, TaskCheckpoints
+from runtime.taskmanager.task_outputs import TaskOutputs
 from runtime.taskmanager.task_timers import TaskTimers
 from runtime.taskmanager.time_accounting import TimeAccount, Waiting
 from runtime.taskmanager.watermark_valve import WatermarkValve
@@ -103,45 +99,6 @@ def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: i
     )
 
 
-class TaskOutputs:
-    """The writers of a task's outgoing edges, as one."""
-
-    def __init__(self, writers: list[RecordWriter], now_ms: Callable[[], float]) -> None:
-        self._writers = writers
-        self._now_ms = now_ms
-
-    @property
-    def are_open(self) -> bool:
-        """Every consumer has announced its credit."""
-        return all(writer.is_open for writer in self._writers)
-
-    @property
-    def records_out(self) -> int:
-        return sum(writer.records_out for writer in self._writers)
-
-    @property
-    def bytes_out(self) -> int:
-        return sum(writer.bytes_out for writer in self._writers)
-
-    def emit(self, batch: Batch) -> None:
-        for writer in self._writers:
-            writer.write(batch)
-
-    def broadcast(self, element: Control) -> None:
-        for writer in self._writers:
-            writer.broadcast(element)
-
-    def time_to_flush_ms(self) -> float | None:
-        """Until collected rows must go; None when there are none."""
-        due = [d for writer in self._writers if (d := writer.flush_due_ms) is not None]
-        return max(0.0, min(due) - self._now_ms()) if due else None
-
-    def flush_due(self) -> None:
-        now_ms = self._now_ms()
-        for writer in self._writers:
-            writer.flush_if_due(now_ms)
-
-
 class Task:
     """Built with its inbox and input channels; `attach` gives it its outputs, `start` runs it."""
 
@@ -159,11 +116,7 @@ class Task:
         for edge in descriptor.inputs:
             for _ in edge.producers:
                 self.inbox.add_channel(services.channel_bytes)
-        channel_count = len(self.inbox.channels)
-        # A task restored as ended takes no barrier from its channels.
-        self._aligner = BarrierAligner(0 if descriptor.finished else channel_count)
-        self._valve = WatermarkValve(channel_count)
-        self._outputs = TaskOutputs([], services.monotonic_ms)
+        self._valve = WatermarkValve(len(self.inbox.channels))
         self._started = False
         self._ended = False
         self._drain = True
@@ -179,24 +132,42 @@ class Task:
             send=services.send,
             backpressured_ms=lambda: self.account.backpressured_ms,
         )
+        self._recovered = RecoveredInput(descriptor)
         operators = build_operators(
             descriptor.vertex.operators,
             lambda node: operator_context(descriptor, services, node),
             environment,
             checked=services.check_operators,
+            apart=self._recovered.entered_operators,
         )
         self.collect = operators.collect
         self._source = operators.source
         self._sinks = operators.sinks
         self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check)
-        self._checkpoints = TaskCheckpoints(descriptor, operators, self.inbox, services.send)
+        self._files = open_files(descriptor.checkpoint_directory)
+        self._checkpoints = TaskCheckpoints(descriptor, operators, self._files, self.inbox, services.send)
         self._timers = TaskTimers(self._chain, services.wall_clock_ms, lambda: self._checkpoints.stop_id is not None)
+        self._work: Iterator[None] | None = None
+        """What was begun and is not done: it goes on when there is room for its output."""
+        self._outputs: TaskOutputs
+        self._barriers: TaskBarriers
+        self.attach([])
 
     # ------------------------------------------------------------------------------------- from other threads
 
     def attach(self, writers: list[RecordWriter]) -> None:
         """One writer per outgoing edge; before `start`."""
-        self._outputs = TaskOutputs(writers, self.now_ms)
+        buffer = self.collect.buffer if self.collect is not None else None
+        self._outputs = TaskOutputs(self.descriptor, writers, self.now_ms, buffer.has_room if buffer else None)
+        self._barriers = TaskBarriers(
+            self.descriptor,
+            self.inbox,
+            self._outputs,
+            self._recovered,
+            self._checkpoints,
+            self._capture,
+            self.now_ms,
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -269,17 +240,23 @@ class Task:
 
     def _live(self) -> None:
         self._initialize()
-        self._await_start()
+        while not self._started:
+            self._serve_mail()
+            if not self._started:
+                with self.account.waiting(Waiting.IDLE):
+                    self.inbox.wait_until(lambda: self.inbox.has_mail)
         self._services.send(TaskStateChanged(self.attempt, TaskState.RUNNING))
+        self._run_recovered()
         if self.descriptor.finished:
             self._drain = True
         elif self._source is not None:
-            self._run_source()
+            self._run_source(self._source)
         else:
             self._run_inputs()
         self._end()
 
     def _initialize(self) -> None:
+        self._recovered.load(self._files)
         self._chain.open()
         if self._source is not None:
             self._source.open()
@@ -287,12 +264,6 @@ class Task:
             self.inbox.wait_until(lambda: self._outputs.are_open)
         markers = {sink.uid: sink.markers for sink in self._sinks}
         self._services.send(TaskInitialized(self.attempt, markers))
-
-    def _await_start(self) -> None:
-        while not self._started:
-            self._serve_mail()
-            if not self._started:
-                self._wait(None)
 
     def _close(self, state: TaskState) -> None:
         self._checkpoints.close(finishing=state is TaskState.FINISHED)
@@ -305,103 +276,170 @@ class Task:
 
     # ----------------------------------------------------------------------------------------------------- loops
 
-    def _run_source(self) -> None:
-        source = self._source
-        assert source is not None
+    def _serve(self) -> None:
+        """A turn of every loop begins here, at a yield point: mail and barriers."""
+        self.progress += 1
+        self.inbox.check()
+        self._serve_mail()
+        if self._barriers.is_due:
+            self._barriers.serve()
+
+    def _is_free(self) -> bool:
+        """Serves; what was begun goes on. True: the task may begin something new. Else it has waited for room."""
+        self._serve()
+        if not self._outputs.has_room():
+            with self.account.waiting(Waiting.BACKPRESSURED):
+                self.inbox.wait_for_room(self._outputs.can_go_on, _seconds(self._barriers.wait_ms()))
+            return False
+        if self._work is not None:
+            self._go_on(self._work)
+        elif not self._recovered.remains:
+            self._barriers.on_free()
+        return self._work is None
+
+    def _go_on(self, work: Iterator[None]) -> None:
+        """As far as there is room; barriers and mail come between two steps."""
+        self._work = work
+        for _ in work:
+            if self.inbox.has_mail or self._barriers.is_due or not self._outputs.has_room():
+                return
+        self._work = None
+
+    def _finish_work(self) -> None:
+        while self._work is not None:
+            self._is_free()
+
+    def _run_recovered(self) -> None:
+        """What was in flight comes before all input and timers."""
+        while self._recovered.remains:
+            if not self._is_free():
+                continue
+            taken = self._recovered.take()
+            assert taken is not None
+            restore, element = taken
+            if isinstance(element, Watermark | WatermarkStatus):
+                self._take_control(self._recovered.position(restore, element), element)
+                continue
+            assert isinstance(element, Batch)
+            if restore.edge_id >= 0:
+                self._take_in(element)
+            else:
+                self._records_in += element.row_count
+                self._chain.process_at(restore.handle.target_uid, element)
+        self._finish_work()
+
+    def _run_source(self, source: SourceOperator) -> None:
         self._serve_mail()
         while not source.ended:
-            self.progress += 1
-            self.inbox.check()
-            wake_ms = self._timers.wake_ms(self._outputs.time_to_flush_ms())
+            if not self._is_free() or source.ended:
+                continue
+            wake_ms = self._wake_ms()
             if self._checkpoints.stop_id is None:
-                self._poll_source(int(POLL_MS_MAX if wake_ms is None else min(POLL_MS_MAX, wake_ms)))
+                self._poll_source(source, int(POLL_MS_MAX if wake_ms is None else min(POLL_MS_MAX, wake_ms)))
             if self._checkpoints.stop_id is not None or not (source.readable or source.ended):
-                self._wait(self._timers.wake_ms(self._outputs.time_to_flush_ms()))
-            self._timers.serve()
-            self._outputs.flush_due()
-            self._serve_mail()
+                self._wait(self._wake_ms())
+            self._after_turn()
 
-    def _poll_source(self, timeout_ms: int) -> None:
+    def _poll_source(self, source: SourceOperator, timeout_ms: int) -> None:
         """What the reader waited for rows counts as idle: its wall time without its CPU time."""
-        assert self._source is not None
         now_ms, waiting = self.now_ms, True
         wall_ms, cpu_s = now_ms(), time.thread_time()
-        for element in self._source.poll(timeout_ms):
+        last: Element | None = None
+        for element in source.poll(timeout_ms):
             if waiting:
                 waiting = False
                 self.account.add_idle(now_ms() - wall_ms - (time.thread_time() - cpu_s) * 1000.0)
-            self._take_in(element)
+            if last is not None:
+                self._take_in(last)
+                # The source's position may be taken behind the last element of a poll only.
+                for _ in self._work or ():
+                    pass
+                self._work = None
+            last = element
         if waiting:
             self.account.add_idle(now_ms() - wall_ms - (time.thread_time() - cpu_s) * 1000.0)
+        if last is not None:
+            self._take_in(last)
 
     def _run_inputs(self) -> None:
-        while not self._aligner.all_ended:
-            self.progress += 1
-            self.inbox.check()
-            self._serve_mail()
+        while not self._barriers.all_ended:
+            if not self._is_free() or self._barriers.all_ended:
+                continue
             if not self._take_element():
-                self._wait(self._timers.wake_ms(self._outputs.time_to_flush_ms()))
-            self._timers.serve()
-            self._outputs.flush_due()
+                self._wait(self._wake_ms())
+            self._after_turn()
+        self._finish_work()
+
+    def _after_turn(self) -> None:
+        if self._work is None and (due := self._timers.due()) is not None:
+            self._go_on(due)
+        self._outputs.flush_due()
 
     def _take_element(self) -> bool:
         taken = self.inbox.take()
         if taken is None:
             return False
         channel, element = taken
-        match element:
-            case Barrier():
-                self._perform(self._aligner.on_barrier(channel, element, self.now_ms()))
-            case Watermark(timestamp_ms=timestamp_ms):
-                self._take_in_all(self._valve.on_watermark(channel, timestamp_ms))
-            case WatermarkStatus(idle=idle):
-                self._take_in_all(self._valve.on_status(channel, idle))
-            case EndOfInput(drain=drain):
-                self._drain = self._drain and drain
-                if drain:
-                    self._take_in_all(self._valve.on_ended(channel))
-                self._perform(self._aligner.on_ended(channel, self.now_ms()))
-            case Batch():
-                self._take_in(element)
+        if isinstance(element, Batch):
+            self._take_in(element)
+        else:
+            self._take_control(channel, element)
         return True
 
-    def _take_in_all(self, elements: list[Watermark | WatermarkStatus]) -> None:
-        for element in elements:
-            self._take_in(element)
+    def _take_control(self, channel: int, element: Control) -> None:
+        match element:
+            case Barrier():
+                self._barriers.on_barrier(channel, element)
+            case Watermark(timestamp_ms=timestamp_ms):
+                self._go_on(self._advance(self._valve.on_watermark(channel, timestamp_ms)))
+            case WatermarkStatus(idle=idle):
+                self._go_on(self._advance(self._valve.on_status(channel, idle)))
+            case EndOfInput(drain=drain):
+                self._drain = self._drain and drain
+                self._go_on(self._end_channel(channel, drain))
+
+    def _end_channel(self, channel: int, drain: bool) -> Iterator[None]:
+        if drain:
+            yield from self._advance(self._valve.on_ended(channel))
+        self._barriers.on_ended(channel)
 
     def _take_in(self, element: Element) -> None:
-        """What the chain is to see: rows and the task's own event time."""
-        match element:
-            case Batch():
-                self._records_in += element.row_count
-                self._chain.process(element)
-            case Watermark(timestamp_ms=timestamp_ms):
-                self._watermark_ms = timestamp_ms
-                self._chain.advance(timestamp_ms)
-                self._outputs.broadcast(element)
-            case _:
-                self._outputs.broadcast(element)
+        """What the chain is to see: rows, which it passes on at once, or the task's own event time."""
+        if isinstance(element, Batch):
+            self._records_in += element.row_count
+            self._chain.process(element)
+        else:
+            assert isinstance(element, Watermark | WatermarkStatus)
+            self._go_on(self._advance([element]))
+
+    def _advance(self, elements: Sequence[Watermark | WatermarkStatus]) -> Iterator[None]:
+        for element in elements:
+            if isinstance(element, Watermark):
+                self._watermark_ms = element.timestamp_ms
+                yield from self._chain.advance(element.timestamp_ms)
+            self._outputs.broadcast(element)
 
     def _end(self) -> None:
         """Fire what is due, tell the consumers, then wait for the checkpoint that holds the end."""
+        self._finish_work()
         if not self.descriptor.finished:
             if self._drain:
                 self._take_in(Watermark(MAX_WATERMARK_MS))
+                self._finish_work()
             self._chain.end(self._drain)
         self._ended = True
         self._outputs.broadcast(EndOfInput(self._drain))
         self._services.send(InputsEnded(self.attempt))
-        while not self._checkpoints.final_committed:
-            self.progress += 1
-            self.inbox.check()
-            self._serve_mail()
+        while not (self._checkpoints.final_committed and self._outputs.all_sent()):
+            self._serve()
+            self._outputs.has_room()
             if self.descriptor.finished:
                 # A task restored as ended has seen all its input: what ended producers say again is dropped.
                 while self.inbox.take() is not None:
                     pass
             elif self._take_element():
                 continue
-            if not self._checkpoints.final_committed:
+            if not (self._checkpoints.final_committed and self._outputs.all_sent()):
                 self._wait(None)
         if self.collect is not None:
             self._await_reader(self.collect.buffer)
@@ -420,9 +458,17 @@ class Task:
         with self.account.waiting(Waiting.BACKPRESSURED):
             self.inbox.wait_until(ready)
 
+    def _wake_ms(self) -> float | None:
+        """Until timers are due or collected rows must go."""
+        return self._timers.wake_ms(self._outputs.time_to_flush_ms())
+
     def _wait(self, timeout_ms: float | None) -> None:
+        """For mail, input, barriers, and credit for what waits for it."""
+        barriers_ms = self._barriers.wait_ms()
+        if barriers_ms is not None:
+            timeout_ms = barriers_ms if timeout_ms is None else min(timeout_ms, barriers_ms)
         with self.account.waiting(Waiting.IDLE):
-            self.inbox.wait(None if timeout_ms is None else timeout_ms / 1000.0)
+            self.inbox.wait(_seconds(timeout_ms), self._outputs.can_send)
 
     # ------------------------------------------------------------------------------------------------------ mail
 
@@ -435,10 +481,10 @@ class Task:
                     assert self._source is not None, "splits for a task without a source"
                     self._source.add_splits(splits, all_assigned)
                 case TriggerCheckpoint(checkpoint_id=checkpoint_id, generation=generation, stop=stop):
-                    self._perform(self._aligner.on_trigger(Barrier(checkpoint_id, generation, stop)))
+                    barrier = Barrier(checkpoint_id, generation, stop, message.aligned_timeout_ms)
+                    self._barriers.on_trigger(barrier, is_busy=self._work is not None)
                 case AbortCheckpoint(checkpoint_id=checkpoint_id):
-                    self._perform(self._aligner.on_aborted(checkpoint_id))
-                    self._checkpoints.aborted(checkpoint_id)
+                    self._barriers.on_aborted(checkpoint_id)
                 case EndSources():
                     if self._source is not None:
                         self._source.stop()
@@ -454,20 +500,11 @@ class Task:
                 case _:
                     raise AssertionError(f"unexpected message {message!r}")
 
-    def _perform(self, commands: list[AlignerCommand]) -> None:
-        for command in commands:
-            match command:
-                case BlockChannel(channel=channel):
-                    self.inbox.block(channel)
-                case UnblockChannel(channel=channel):
-                    self.inbox.unblock(channel)
-                case TakeSnapshot(barrier=barrier, alignment_ms=alignment_ms):
-                    self._chain.flush()
-                    self._checkpoints.snapshot(
-                        barrier.checkpoint_id,
-                        ended=self._ended,
-                        last=barrier.stop,
-                        alignment_ms=alignment_ms,
-                        then=lambda barrier=barrier: self._outputs.broadcast(barrier),  # type: ignore[misc]
-                    )
-                    self._services.collect_garbage(barrier.checkpoint_id)
+    def _capture(self, barrier: Barrier) -> None:
+        self._chain.flush()
+        self._checkpoints.capture(barrier.checkpoint_id, ended=self._ended, last=barrier.stop)
+        self._services.collect_garbage(barrier.checkpoint_id)
+
+
+def _seconds(duration_ms: float | None) -> float | None:
+    return None if duration_ms is None else duration_ms / 1000.0

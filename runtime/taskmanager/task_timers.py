@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from runtime.operators.chain import OperatorChain
 
@@ -26,8 +26,9 @@ class TaskTimers:
         until_ms = min(max(0, timer_ms - self._wall_clock_ms()), TIMER_WAIT_MS_MAX)
         return until_ms if flush_ms is None else min(until_ms, flush_ms)
 
-    def serve(self) -> None:
-        """Timers that are due fire."""
+    def due(self) -> Iterator[None] | None:
+        """The steps by which the timers that are due fire; None when there are none."""
         timer_ms = self._chain.timer_ms()
         if timer_ms is not None and timer_ms <= (now_ms := self._wall_clock_ms()) and not self._is_stopping():
-            self._chain.on_timers(now_ms)
+            return self._chain.on_timers(now_ms)
+        return None

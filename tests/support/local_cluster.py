@@ -5,21 +5,27 @@ parallelism, batch cuts, interleaving, checkpoints, crashes or rescaling.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from connectors.api import SplitState
 from connectors.registry import connector
-from planner.ir.job_graph import EdgeKind, JobGraph, Vertex
+from planner.ir.job_graph import Edge, JobGraph, Vertex
 from planner.ir.operators import Sink, Source
-from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.files import open_files
+from runtime.checkpoint.in_flight import InFlight, write
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
 from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
 from runtime.checkpoint.snapshot import SubtaskSnapshot
 from runtime.elements import MAX_WATERMARK_MS, Barrier, Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
-from runtime.exchange.partitioner import Partitioner, concat_batches, partitioner
-from runtime.ids import AttemptId, JobId
+from runtime.exchange.channel import Inbox, InputChannel
+from runtime.exchange.local import LocalChannel
+from runtime.exchange.partitioner import partitioner
+from runtime.exchange.writer import RecordWriter
+from runtime.ids import AttemptId, JobId, SlotId
 from runtime.jobmanager.deployment import consumer_indexes
 from runtime.key_groups import key_group_range
 from runtime.operators.chain import OperatorChain
@@ -27,59 +33,46 @@ from runtime.operators.environment import TaskEnvironment
 from runtime.operators.protocol import FinishSnapshot, KeyGroupRange, OperatorContext
 from runtime.operators.registry import build_operators
 from runtime.operators.sink import table_definition
-from runtime.protocol.descriptors import TaskDescriptor
-from runtime.taskmanager.barrier_aligner import BarrierAligner, BlockChannel, TakeSnapshot, UnblockChannel
+from runtime.protocol.descriptors import ChannelAddress, ChannelEnd, InputDescriptor, OutputDescriptor, TaskDescriptor
+from runtime.taskmanager.recovered_input import RecoveredInput
+from runtime.taskmanager.task_barriers import TaskBarriers
+from runtime.taskmanager.task_outputs import TaskOutputs
 from runtime.taskmanager.watermark_valve import WatermarkValve
 
 JOB = JobId("0" * 32)
 WALL_CLOCK_MS = 1_700_000_000_000
+_STARTS = itertools.count(1)
+HERE = ChannelAddress(SlotId("local/0/1"), "localhost", 1)
 
 
-class Channel:
-    """One producer subtask to one consumer subtask."""
-
-    def __init__(self) -> None:
-        self.elements: deque[Element] = deque()
-        self.blocked = False
-
-    def put(self, element: Element, *, joined: bool) -> None:
-        """`joined`: rows may be merged with those that wait already, as a producer that collects rows does."""
-        if joined and isinstance(element, Batch) and self.elements and isinstance(self.elements[-1], Batch):
-            self.elements[-1] = concat_batches([self.elements[-1], element])
-        else:
-            self.elements.append(element)
-
-
-class Output:
-    """A subtask's side of one outgoing edge."""
-
-    def __init__(self, partition: Partitioner, channels: list[Channel], choose: random.Random) -> None:
-        self._partition = partition
-        self._channels = channels
-        self._random = choose
-
-    def emit(self, batch: Batch) -> None:
-        for index, part in self._partition(batch):
-            if part.row_count:
-                self._channels[index].put(part, joined=self._random.random() < 0.5)
-
-    def broadcast(self, element: Control) -> None:
-        for channel in self._channels:
-            channel.put(element, joined=False)
+def _never(ready: Callable[[], bool]) -> None:
+    raise AssertionError("a task of this cluster does not wait in the middle of an element")
 
 
 class LocalTask:
-    """One subtask: what `runtime.taskmanager.task` does, one step at a time."""
+    """One subtask: what `runtime.taskmanager.task` does, one step at a time, over the same inboxes, writers, barriers
+    and recovered input."""
 
     def __init__(self, cluster: LocalCluster, vertex: Vertex, index: int) -> None:
         self.vertex, self.index = vertex, index
+        self._cluster = cluster
         restore = cluster.plan
-        attempt = AttemptId(JOB, cluster.generation, vertex.id, index, 1)
+        self.attempt = cluster.attempt(vertex.id, index)
         self.finished_before = (vertex.id, index) in restore.finished
-        descriptor = TaskDescriptor(attempt, vertex, (), (), cluster.graph.settings, str(cluster.directory), "inc")
+        self.descriptor = TaskDescriptor(
+            self.attempt,
+            vertex,
+            tuple(cluster.inputs_of(vertex, index)),
+            tuple(cluster.outputs_of(vertex, index)),
+            cluster.graph.settings,
+            str(cluster.directory),
+            "inc",
+            in_flight=restore.in_flight.get((vertex.id, index), ()),
+            finished=self.finished_before,
+        )
         environment = TaskEnvironment(
-            descriptor=descriptor,
-            monotonic_ms=lambda: cluster.now_ms,
+            descriptor=self.descriptor,
+            monotonic_ms=cluster.clock,
             wait_until=lambda ready: None,
             notify=lambda: None,
             send=lambda message: None,
@@ -87,33 +80,48 @@ class LocalTask:
         )
         first, last = key_group_range(index, vertex.parallelism, vertex.max_parallelism)
         restores = {r.uid: r for r in restore.operators[vertex.id, index]}
+        self.recovered = RecoveredInput(self.descriptor)
         self.operators = build_operators(
             vertex.operators,
             lambda node: OperatorContext(
-                attempt=attempt,
+                attempt=self.attempt,
                 parallelism=vertex.parallelism,
                 max_parallelism=vertex.max_parallelism,
                 key_groups=KeyGroupRange(first, last),
                 settings=cluster.graph.settings,
-                files=LocalFiles(str(cluster.directory)),
+                files=cluster.files,
                 restore=restores.get(node.uid),
                 managed_bytes=0,
                 wall_clock_ms=lambda: WALL_CLOCK_MS + int(cluster.now_ms),
             ),
             environment,
             checked=True,
+            apart=self.recovered.entered_operators,
         )
-        self.inputs: list[Channel] = []
-        self.outputs: list[Output] = []
-        self.chain = OperatorChain(self.operators.links, self._emit, lambda: None)
+        self.inbox = Inbox()
+        for edge in self.descriptor.inputs:
+            for _ in edge.producers:
+                self.inbox.add_channel(cluster.channel_bytes)
+        self.outputs: TaskOutputs
+        self.barriers: TaskBarriers
+        self.chain = OperatorChain(self.operators.links, lambda batch: self.outputs.emit(batch), lambda: None)
+        self.work: Iterator[None] | None = None
         self.ended = False
         self.snapshots: dict[int, list[FinishSnapshot]] = {}
         self.ended_at: dict[int, bool] = {}
+        self.complete: dict[int, list[InFlight]] = {}
+        """Checkpoints that are captured and have all that was in flight."""
+
+    def connect(self, writers: list[RecordWriter]) -> None:
+        clock = self._cluster.clock
+        self.outputs = TaskOutputs(self.descriptor, writers, clock)
+        self.barriers = TaskBarriers(
+            self.descriptor, self.inbox, self.outputs, self.recovered, self, self._capture, clock
+        )
 
     def open(self) -> None:
-        # An ended task takes no barrier from its channels: it is triggered.
-        self.aligner = BarrierAligner(0 if self.finished_before else len(self.inputs))
-        self.valve = WatermarkValve(len(self.inputs))
+        self.recovered.load(self._cluster.files)
+        self.valve = WatermarkValve(len(self.inbox.channels))
         self.chain.open()
         if self.operators.source is not None:
             self.operators.source.open()
@@ -123,105 +131,143 @@ class LocalTask:
         if self.operators.source is not None:
             self.operators.source.close()
 
-    def _emit(self, batch: Batch) -> None:
-        for output in self.outputs:
-            output.emit(batch)
-
-    def _broadcast(self, element: Control) -> None:
-        for output in self.outputs:
-            output.broadcast(element)
-
     # ------------------------------------------------------------------------------------------------------ steps
 
     def steps(self) -> list[Callable[[], None]]:
         """What the task could do next."""
-        source = self.operators.source
-        if self.finished_before and not self.ended:
+        if self.barriers.is_due and self._cluster.random.random() < 0.7:
+            return [self.barriers.serve]
+        has_room = self.outputs.has_room()
+        self.outputs.flush_due()
+        if self.ended:
+            return [] if self.operators.source is not None else self._takes()
+        if not has_room:
+            return []
+        if self.work is not None:
+            return [self._go_on]
+        if self.recovered.remains:
+            return [self._take_recovered]
+        self.barriers.on_free()
+        if self.finished_before:
             return [self._end]
+        source = self.operators.source
         if source is not None:
-            if self.ended:
-                return []
             return [self._end] if source.ended else [self._poll]
-        steps: list[Callable[[], None]] = []
-        for number, channel in enumerate(self.inputs):
-            if channel.elements and not channel.blocked:
-                steps.append(lambda number=number: self._take(number))  # type: ignore[misc]
-        if not self.ended and self.aligner.all_ended and not steps:
-            steps.append(self._end)
-        return steps
+        takes = self._takes()
+        if self.barriers.all_ended and not takes:
+            return [self._end]
+        return takes
+
+    def _takes(self) -> list[Callable[[], None]]:
+        channels = [channel for channel in self.inbox.channels if channel.elements and not channel.blocked]
+        return [partial(self._take, channel) for channel in channels]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Only time is missing: rows that are collected, or a barrier's time-out."""
+        return self.outputs.time_to_flush_ms() is not None or self.barriers.wait_ms() is not None
+
+    def _go_on(self) -> None:
+        assert self.work is not None
+        try:
+            next(self.work)
+        except StopIteration:
+            self.work = None
 
     def _poll(self) -> None:
         assert self.operators.source is not None
         for element in self.operators.source.poll(0):
             self._take_in(element)
 
-    def _take(self, number: int) -> None:
-        element = self.inputs[number].elements.popleft()
+    def _take_recovered(self) -> None:
+        taken = self.recovered.take()
+        assert taken is not None
+        restore, element = taken
+        if isinstance(element, Watermark | WatermarkStatus):
+            self._take_control(self.recovered.position(restore, element), element)
+            return
+        assert isinstance(element, Batch)
+        if restore.edge_id >= 0:
+            self.chain.process(element)
+        else:
+            self.chain.process_at(restore.handle.target_uid, element)
+
+    def _take(self, channel: InputChannel) -> None:
+        element, byte_size = channel.elements.popleft()
+        if byte_size:
+            assert channel.give_back is not None
+            channel.give_back(byte_size)
         if self.finished_before:
             return
+        if isinstance(element, Batch):
+            self._take_in(element)
+        else:
+            self._take_control(channel.index, element)
+
+    def _take_control(self, number: int, element: Control) -> None:
         match element:
             case Barrier():
-                self._perform(self.aligner.on_barrier(number, element, 0.0))
+                self.barriers.on_barrier(number, element)
             case Watermark(timestamp_ms=timestamp_ms):
-                for out in self.valve.on_watermark(number, timestamp_ms):
-                    self._take_in(out)
+                self.work = self._advance(self.valve.on_watermark(number, timestamp_ms))
             case WatermarkStatus(idle=idle):
-                for out in self.valve.on_status(number, idle):
-                    self._take_in(out)
+                self.work = self._advance(self.valve.on_status(number, idle))
             case EndOfInput():
-                for out in self.valve.on_ended(number):
-                    self._take_in(out)
-                self._perform(self.aligner.on_ended(number, 0.0))
-            case Batch():
-                self._take_in(element)
+                self.work = self._end_channel(number)
+
+    def _end_channel(self, number: int) -> Iterator[None]:
+        yield from self._advance(self.valve.on_ended(number))
+        self.barriers.on_ended(number)
 
     def _take_in(self, element: Element) -> None:
-        match element:
-            case Batch():
-                self.chain.process(element)
-            case Watermark(timestamp_ms=timestamp_ms):
-                self.chain.advance(timestamp_ms)
-                self._broadcast(element)
-            case Barrier() | WatermarkStatus() | EndOfInput():
-                self._broadcast(element)
+        while self.work is not None:
+            self._go_on()
+        if isinstance(element, Batch):
+            self.chain.process(element)
+        else:
+            assert isinstance(element, Watermark | WatermarkStatus)
+            self.work = self._advance([element])
+
+    def _advance(self, elements: Sequence[Watermark | WatermarkStatus]) -> Iterator[None]:
+        for element in elements:
+            if isinstance(element, Watermark):
+                yield from self.chain.advance(element.timestamp_ms)
+            self.outputs.broadcast(element)
 
     def _end(self) -> None:
+        self.work = self._ending()
+
+    def _ending(self) -> Iterator[None]:
         if not self.finished_before:
-            self._take_in(Watermark(MAX_WATERMARK_MS))
+            yield from self._advance([Watermark(MAX_WATERMARK_MS)])
             self.chain.end(True)
         self.ended = True
-        self._broadcast(EndOfInput(True))
+        self.outputs.broadcast(EndOfInput(True))
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
     def trigger(self, barrier: Barrier) -> None:
         """For sources, and tasks whose inputs have all ended; others get theirs through a channel."""
-        self._perform(self.aligner.on_trigger(barrier))
+        self.barriers.on_trigger(barrier, is_busy=self.work is not None)
 
-    def _perform(self, commands: list[BlockChannel | UnblockChannel | TakeSnapshot]) -> None:
-        for command in commands:
-            match command:
-                case BlockChannel(channel=number):
-                    self.inputs[number].blocked = True
-                case UnblockChannel(channel=number):
-                    self.inputs[number].blocked = False
-                case TakeSnapshot(barrier=barrier):
-                    self._snapshot(barrier)
-
-    def _snapshot(self, barrier: Barrier) -> None:
+    def _capture(self, barrier: Barrier) -> None:
         source = self.operators.source
-        flush = getattr(self.chain, "flush", None)
-        if flush is not None:
-            flush()
+        self.chain.flush()
         parts = [] if source is None else [source.snapshot(barrier.checkpoint_id)]
         parts += self.chain.snapshot(barrier.checkpoint_id)
         self.snapshots[barrier.checkpoint_id] = parts
         self.ended_at[barrier.checkpoint_id] = self.ended
-        self._broadcast(barrier)
+
+    def acknowledge(self, checkpoint_id: int, alignment_ms: float, in_flight: list[InFlight] | None = None) -> None:
+        self.complete[checkpoint_id] = in_flight or []
+
+    def aborted(self, checkpoint_id: int) -> None:
+        self.snapshots.pop(checkpoint_id, None)
 
     def finish(self, checkpoint_id: int) -> SubtaskSnapshot:
         """The asynchronous half; rows may have been processed since the barrier."""
         operators = tuple(part() for part in self.snapshots.pop(checkpoint_id))
+        in_flight = self.complete.pop(checkpoint_id)
         return SubtaskSnapshot(
             self.vertex.id,
             self.vertex.uid,
@@ -229,6 +275,10 @@ class LocalTask:
             self.vertex.parallelism,
             operators,
             finished=self.ended_at[checkpoint_id],
+            in_flight=tuple(
+                write(self._cluster.files, f"{self.attempt}-c{checkpoint_id}-{number}.arrow", channel)
+                for number, channel in enumerate(in_flight)
+            ),
         )
 
 
@@ -252,7 +302,11 @@ class LocalCluster:
         self.generation = 1 if manifest is None else manifest.generation + 1
         self.manifest = manifest
         self.checkpoint_id = 0 if manifest is None else manifest.checkpoint_id
+        self._start = next(_STARTS)
         self.now_ms = 0.0
+        self.files = open_files(str(directory))
+        # Some jobs are under backpressure all the time.
+        self.channel_bytes = self.random.choice((300, 3_000, 1_000_000))
         self.owner_counts = dict(owner_counts or {})
         self.plan: RestorePlan = plan_restore(graph, manifest, self.owner_counts)
         for vertex in graph.vertices:
@@ -271,17 +325,60 @@ class LocalCluster:
 
     # ----------------------------------------------------------------------------------------------------- wiring
 
+    def clock(self) -> float:
+        return self.now_ms
+
+    def attempt(self, vertex_id: int, index: int) -> AttemptId:
+        # File names hold the attempt: two starts in one directory must not meet.
+        return AttemptId(JOB, self.generation, vertex_id, index, self._start)
+
+    def _end(self, vertex: Vertex, index: int) -> ChannelEnd:
+        return ChannelEnd(self.attempt(vertex.id, index), HERE)
+
+    def inputs_of(self, vertex: Vertex, index: int) -> Iterator[InputDescriptor]:
+        for edge_id, edge in enumerate(self.graph.edges):
+            if edge.target == vertex.id:
+                source = self.graph.vertex(edge.source)
+                producers = (p for p in range(source.parallelism) if index in self._consumers(edge, p))
+                ends = tuple(self._end(source, producer) for producer in producers)
+                uid = source.operators[-1].uid
+                yield InputDescriptor(edge_id, edge.kind, edge.schema, edge.changelog, ends, uid)
+
+    def outputs_of(self, vertex: Vertex, index: int) -> Iterator[OutputDescriptor]:
+        for edge_id, edge in enumerate(self.graph.edges):
+            if edge.source == vertex.id:
+                target = self.graph.vertex(edge.target)
+                yield OutputDescriptor(
+                    edge_id,
+                    edge.kind,
+                    edge.schema,
+                    edge.changelog,
+                    edge.keys,
+                    target.parallelism,
+                    tuple(self._end(target, consumer) for consumer in self._consumers(edge, index)),
+                    target.operators[0].uid,
+                )
+
+    def _consumers(self, edge: Edge, producer: int) -> tuple[int, ...]:
+        return consumer_indexes(edge.kind, producer, self.graph.vertex(edge.source), self.graph.vertex(edge.target))
+
     def _connect(self) -> None:
-        for edge in self.graph.edges:
-            source, target = self.graph.vertex(edge.source), self.graph.vertex(edge.target)
-            for index in range(source.parallelism):
-                consumers = consumer_indexes(edge.kind, index, source, target)
-                channels = [Channel() for _ in consumers]
-                for consumer, channel in zip(consumers, channels, strict=True):
-                    self.tasks[target.id, consumer].inputs.append(channel)
-                width = target.parallelism if edge.kind is EdgeKind.HASH else len(channels)
-                rule = partitioner(edge.kind, edge.keys, width, source.max_parallelism, index)
-                self.tasks[source.id, index].outputs.append(Output(rule, channels, self.random))
+        for task in self.tasks.values():
+            writers: list[RecordWriter] = []
+            for edge in task.descriptor.outputs:
+                channels = [
+                    LocalChannel(self._channel(end.attempt, edge.edge_id, task.attempt), task.inbox)
+                    for end in edge.consumers
+                ]
+                rule = partitioner(edge.kind, edge.keys, len(channels), task.vertex.max_parallelism, task.index)
+                timeout_ms = self.random.choice((0, 50, 1_000))
+                writers.append(RecordWriter(rule, channels, _never, self.clock, timeout_ms))
+            task.connect(writers)
+
+    def _channel(self, consumer: AttemptId, edge_id: int, producer: AttemptId) -> InputChannel:
+        task = self.tasks[consumer.vertex_id, consumer.subtask_index]
+        ends = [(edge.edge_id, end.attempt) for edge in task.descriptor.inputs for end in edge.producers]
+        return task.inbox.channels[ends.index((edge_id, producer))]
 
     def _assign_splits(self) -> None:
         for vertex in self.graph.vertices:
@@ -291,8 +388,6 @@ class LocalCluster:
                 known = self.plan.known_splits.get(operator.uid, ())
                 from_table = connector(operator.table.connector).source(table_definition(operator.table))
                 fresh = from_table.enumerator().discover(frozenset(s.split.id for s in known))
-                from connectors.api import SplitState
-
                 spread = spread_splits([SplitState(split) for split in fresh], vertex.parallelism, len(known))
                 for index in range(vertex.parallelism):
                     source = self.tasks[vertex.id, index].operators.source
@@ -304,8 +399,11 @@ class LocalCluster:
     def step(self) -> bool:
         """One random step; False: nothing is left to do."""
         choices = [step for task in self.tasks.values() for step in task.steps()]
-        if not choices:
-            return False
+        while not choices:
+            if not any(task.is_waiting for task in self.tasks.values()):
+                return False
+            self.now_ms += 1_000.0
+            choices = [step for task in self.tasks.values() for step in task.steps()]
         self.now_ms += self.random.choice((0.0, 1.0, 60.0))
         self.random.choice(choices)()
         return True
@@ -319,20 +417,20 @@ class LocalCluster:
             count += 1
         return False
 
-    def checkpoint(self, *, commit: bool = True) -> CheckpointManifest:
+    def checkpoint(self, *, commit: bool = True, aligned_timeout_ms: float | None = None) -> CheckpointManifest:
         """A checkpoint through all tasks, with rows flowing meanwhile. `commit` False: the process dies after the
-        manifest and before the sinks have heard of it."""
+        manifest and before the sinks have heard of it. `aligned_timeout_ms`: when barriers begin to overtake."""
         self.checkpoint_id += 1
-        barrier = Barrier(self.checkpoint_id, self.generation)
+        barrier = Barrier(self.checkpoint_id, self.generation, False, aligned_timeout_ms)
         waiting = [task for task in self.tasks.values() if task.operators.source is not None or task.finished_before]
         for task in waiting:
             task.trigger(barrier)
-        while not all(self.checkpoint_id in task.snapshots for task in self.tasks.values()):
+        while not all(self.checkpoint_id in task.complete for task in self.tasks.values()):
             for task in self.tasks.values():
                 if self.checkpoint_id not in task.snapshots and task.ended:
                     task.trigger(barrier)
             if not self.step():
-                missing = [str(t.vertex.name) for t in self.tasks.values() if self.checkpoint_id not in t.snapshots]
+                missing = [str(t.vertex.name) for t in self.tasks.values() if self.checkpoint_id not in t.complete]
                 assert not missing, f"checkpoint {self.checkpoint_id} never reached {missing}"
         for _ in range(self.random.randint(0, 5)):
             self.step()
@@ -342,6 +440,18 @@ class LocalCluster:
                 for sink in task.operators.sinks:
                     sink.commit(self.checkpoint_id)
         return manifest
+
+    def abort(self, *, aligned_timeout_ms: float | None = None) -> None:
+        """A checkpoint that is given up somewhere on its way."""
+        self.checkpoint_id += 1
+        barrier = Barrier(self.checkpoint_id, self.generation, False, aligned_timeout_ms)
+        for task in self.tasks.values():
+            if task.operators.source is not None or task.finished_before:
+                task.trigger(barrier)
+        self.run(self.random.randrange(30))
+        for task in self.random.sample(list(self.tasks.values()), len(self.tasks)):
+            task.barriers.on_aborted(self.checkpoint_id)
+            self.run(self.random.randrange(3))
 
     def _manifest(self) -> CheckpointManifest:
         vertices = tuple(

@@ -12,7 +12,8 @@ from planner.ir.operators import AggregateCall, AggregateFunction, ChangelogMode
 from runtime.checkpoint.adoption import adopt
 from runtime.checkpoint.identity import operator_record
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
-from runtime.checkpoint.recovery import RestoreRefusedError, plan_restore
+from runtime.checkpoint.recovery import plan_restore
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.elements import MAX_WATERMARK_MS
 from runtime.ids import JobId

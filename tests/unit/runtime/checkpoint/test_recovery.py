@@ -8,7 +8,8 @@ import pytest
 from connectors.api import Committable, Split, SplitState
 from planner.ir.job_graph import Fingerprint, JobGraph
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
-from runtime.checkpoint.recovery import RestorePlan, RestoreRefusedError, plan_restore, spread_splits
+from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.ids import JobId
 from tests.support import graphs

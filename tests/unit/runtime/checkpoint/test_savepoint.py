@@ -12,7 +12,7 @@ import pytest
 from connectors.api import Committable
 from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.manifest import CheckpointManifest
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from planner.ir.job_graph import EdgeKind
-from runtime.elements import Barrier, Batch, Control, Element, Watermark
+from runtime.elements import Barrier, Batch, Control, Element, EndOfInput, Watermark
 from runtime.exchange.partitioner import partitioner
-from runtime.exchange.writer import COALESCE_ROWS, RecordWriter, cut_by_bytes
+from runtime.exchange.writer import COALESCE_ROWS, OVERDRAFT_BYTES, RecordWriter, cut_by_bytes
 
 
 class Recorder:
@@ -98,11 +98,77 @@ def test_control_goes_behind_the_rows_to_every_consumer() -> None:
     assert bench.writer.records_out == 100
 
 
-def test_without_credit_the_writer_waits() -> None:
+def test_what_has_no_credit_is_queued_in_order() -> None:
+    bench = Bench()
+    channel = bench.channels[0]
+    channel.room = False
+    bench.writer.write(rows(COALESCE_ROWS))
+    bench.writer.broadcast(Watermark(7))
+    bench.writer.write(rows(COALESCE_ROWS + 1))
+    assert (bench.waits, channel.sent, bench.writer.has_room) == (0, [], False)
+    assert not bench.writer.can_drain()
+    channel.room = True
+    assert bench.writer.can_drain()
+    bench.writer.drain()
+    assert channel.shape() == [COALESCE_ROWS, Watermark(7), COALESCE_ROWS + 1]
+    assert bench.writer.has_room
+    assert bench.writer.records_out == 2 * COALESCE_ROWS + 1
+
+
+def test_beyond_its_overdraft_the_writer_waits() -> None:
     bench = Bench()
     bench.channels[0].room = False
-    bench.writer.write(rows(COALESCE_ROWS))
+    bench.writer.write(rows(OVERDRAFT_BYTES // 100, "x" * 100))
     assert bench.waits == 1
+    assert bench.writer.has_room
+
+
+def without_credit(kind: EdgeKind = EdgeKind.FORWARD, consumers: int = 1) -> Bench:
+    bench = Bench(consumers, kind)
+    for channel in bench.channels:
+        channel.room = False
+    return bench
+
+
+def test_an_unaligned_barrier_overtakes_queued_and_collected_rows() -> None:
+    bench = without_credit()
+    bench.writer.write(rows(COALESCE_ROWS))
+    bench.writer.broadcast(Watermark(7))
+    bench.writer.broadcast(EndOfInput(True))
+    bench.writer.write(rows(3))
+    barrier = Barrier(1, 1, aligned_timeout_ms=0)
+    (overtaken,) = bench.writer.overtake(barrier)
+    assert [e.row_count if isinstance(e, Batch) else e for e in overtaken] == [COALESCE_ROWS, Watermark(7), 3]
+    assert bench.channels[0].sent == [barrier]
+    bench.channels[0].room = True
+    bench.writer.drain()
+    bench.writer.flush()
+    assert bench.channels[0].shape() == [barrier, COALESCE_ROWS, Watermark(7), EndOfInput(True), 3]
+
+
+def test_an_aligned_barrier_in_the_queue_counts_down_and_may_be_released() -> None:
+    bench = without_credit()
+    bench.writer.write(rows(COALESCE_ROWS))
+    bench.writer.broadcast(Barrier(1, 1, aligned_timeout_ms=100))
+    bench.writer.write(rows(COALESCE_ROWS))
+    assert bench.writer.holds_barrier(1)
+    assert not bench.writer.holds_barrier(2)
+    (overtaken,) = bench.writer.release(Barrier(1, 1, aligned_timeout_ms=0))
+    assert [e.row_count for e in overtaken if isinstance(e, Batch)] == [COALESCE_ROWS]
+    assert bench.channels[0].sent == [Barrier(1, 1, aligned_timeout_ms=0)]
+    bench.writer.broadcast(Barrier(2, 1, aligned_timeout_ms=100))
+    bench.now_ms, bench.channels[0].room = 30, True
+    bench.writer.drain()
+    assert bench.channels[0].shape()[1:] == [COALESCE_ROWS, COALESCE_ROWS, Barrier(2, 1, aligned_timeout_ms=70)]
+
+
+def test_a_barrier_that_is_given_up_leaves_the_queue() -> None:
+    bench = without_credit()
+    bench.writer.write(rows(COALESCE_ROWS))
+    bench.writer.broadcast(Barrier(1, 1, aligned_timeout_ms=100))
+    bench.writer.withdraw(1)
+    bench.channels[0].room = True
+    bench.writer.drain()
     assert bench.channels[0].shape() == [COALESCE_ROWS]
 
 

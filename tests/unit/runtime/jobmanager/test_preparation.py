@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from runtime.api import JobState
-from runtime.checkpoint.recovery import RestoreRefusedError
+from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.ids import JobId
 from runtime.jobmanager.preparation import refuse_rewind
 from runtime.metadata.jobs import JobRecord, SavepointOrigin

@@ -86,7 +86,7 @@ def test_pieces_pass_on_one_by_one_and_time_follows_what_it_fired() -> None:
     assert story == ["b open", "a open", "a row 7.0", "b row 7.0", "b row 7.1", "a row 7.1", "b row 7.0", "b row 7.1"]
     assert values_of(out) == [7, 7, 7, 7]
     story.clear()
-    chain.advance(9)
+    assert list(chain.advance(9)) == []
     assert story == ["a time 9", "b row 9.0", "b row 9.1", "b time 9"]
     story.clear()
     with pytest.raises(OSError, match="a"):
@@ -138,7 +138,7 @@ def test_timers_fire_when_due_and_their_rows_go_on() -> None:
     links: list[Operator] = [CheckedOperator(Timed("a", story), node), Scripted("b", story), Timed("c", story)]
     chain = OperatorChain(links, out.append, lambda: None)
     assert chain.timer_ms() == 10
-    chain.on_timers(12)
+    assert list(chain.on_timers(12)) == []
     assert values_of(out) == [12]
     assert story == ["b row 12.0", "b row 12.1"]
     assert chain.timer_ms() == 22
@@ -152,7 +152,7 @@ def test_what_is_held_back_goes_before_time_moves() -> None:
     chain = OperatorChain([Timed("a", story), Scripted("b", story), Timed("c", story)], out.append, lambda: None)
     chain.process(batch_of(ints(7)))
     assert story == []
-    chain.advance(9)
+    assert list(chain.advance(9)) == []
     assert story == ["b row 7.0", "b row 7.1", "a time 9", "b row 9.0", "b row 9.1", "b time 9", "c time 9"]
     assert values_of(out) == [7, 7, 9, 9, 9, 9]
     story.clear()

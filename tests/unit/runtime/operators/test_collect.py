@@ -6,7 +6,7 @@ import pytest
 
 from planner.ir import operators as ir
 from planner.ir import types as t
-from runtime.operators.collect import BUFFER_BYTES_MAX, CollectOperator, UnexpectedSequence
+from runtime.operators.collect import BUFFER_BYTES_MAX, OVERDRAFT_BYTES, CollectOperator, UnexpectedSequence
 from tests.support.operators import Surroundings, batch_of, ints
 
 COLUMNS = ir.Schema((ir.Column("a", t.INT),))
@@ -77,14 +77,18 @@ def test_row_kinds_travel_along() -> None:
     assert page.row_kinds.to_pylist() == [1, 2]
 
 
-def test_a_full_buffer_waits_for_its_reader() -> None:
+def test_a_full_buffer_has_no_room_and_an_overdrawn_one_waits_for_its_reader() -> None:
     bench = Bench()
     rows = BUFFER_BYTES_MAX // 4
     bench.put(*[0] * rows)
+    assert not bench.buffer.has_room()
+    for _ in range(OVERDRAFT_BYTES // BUFFER_BYTES_MAX - 1):
+        bench.put(*[0] * rows)
     assert bench.surroundings.waits == 0
-    bench.surroundings.on_wait = lambda: [bench.buffer.page(0, rows)].clear()
+    bench.surroundings.on_wait = lambda: [bench.buffer.page(0, 5 * rows)].clear()
     bench.put(1)
     assert bench.surroundings.waits == 1
+    assert bench.buffer.has_room()
 
 
 def test_listeners_hear_of_the_next_change_once() -> None:
