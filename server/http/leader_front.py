@@ -3,6 +3,7 @@ leader, so that clients may use any address and need not follow redirects (Flink
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import httpx2
@@ -14,9 +15,12 @@ from runtime.api import LeaderView
 from server.http.requests import BODY_BYTES_MAX, json_response
 
 logger = logging.getLogger(__name__)
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # It tells of every request.
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 120.0
+LOOK_S = 0.25
+"""How often a request under way looks whether the same JobManager still leads."""
 RETRY_AFTER_S = 1
 _FORWARDED = "x-headrace-forwarded"
 """Marks what a standby has passed on: it is never passed on again, whatever two JobManagers think of each other."""
@@ -67,11 +71,19 @@ class LeaderFront:
             body += piece
             if len(body) > BODY_BYTES_MAX:
                 return json_response({"errors": ["Request is too large."]}, 413)
+        forwarding = asyncio.create_task(self._forward(request, url, bytes(body)))
         try:
-            return await self._forward(request, url, bytes(body))
+            while not forwarding.done():
+                await asyncio.wait({forwarding}, timeout=LOOK_S)
+                if self._view.leader_url != url and not forwarding.done():
+                    # A leader that is paused or cut off would keep the client waiting for ever.
+                    return _unavailable(f"the JobManager at {url} leads no more; whether it did this is not known")
+            return forwarding.result()
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             logger.debug("forwarding to %s: %s", url, error)
             return _unavailable(f"the leading JobManager at {url} does not answer")
+        finally:
+            forwarding.cancel()
 
     async def _forward(self, request: Request, leader_url: str, body: bytes) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
