@@ -264,11 +264,12 @@ class JobCore(JobStates):
 
     def _report_running(self, now_ms: int) -> list[JobCommand]:
         assert self.execution is not None
-        if self._down_since_ms is not None and self.execution.all_in(TaskState.RUNNING, TaskState.FINISHED):
-            since_ms, self._down_since_ms = self._down_since_ms, None
-            tasks = len(self.execution.attempts)
-            return [ReportRestart(now_ms - since_ms, tasks, tasks)]
-        return self._regions.on_running(self.execution, now_ms)
+        reports = self._regions.on_running(self.execution, now_ms)
+        if self._down_since_ms is None or not self.execution.all_in(TaskState.RUNNING, TaskState.FINISHED):
+            return reports
+        since_ms, self._down_since_ms = self._down_since_ms, None
+        tasks = len(self.execution.attempts)
+        return [*reports, ReportRestart(now_ms - since_ms, tasks, tasks)]
 
     def _on_slot_gone(self, event: SlotGone, now_ms: int) -> list[JobCommand]:
         execution = self.execution
@@ -276,8 +277,8 @@ class JobCore(JobStates):
         if execution is None or not attempts:
             return []
         slot = execution.slot(attempts[0])
-        for place in execution.places_in(event.slot_id):
-            execution.unassign(place)
+        (place,) = execution.places_in(event.slot_id)
+        execution.unassign(place)
         unfinished = [a for a in attempts if execution.state(a) is not TaskState.FINISHED]
         for attempt in unfinished:
             execution.move(attempt, TaskState.CANCELED if self.state is JobState.CANCELLING else TaskState.FAILED)
@@ -285,7 +286,8 @@ class JobCore(JobStates):
             return self._finish_if_done()
         if unfinished:
             failure = Failure(f"slot {event.slot_id} is gone: {event.reason}", "internal", True)
-            return self._on_tasks_failed(unfinished, failure, slot, now_ms)
+            joins = self._regions.lost_place(execution, place)
+            return self._on_tasks_failed(unfinished, failure, slot, now_ms, joins=joins)
         return [] if self._drained else self._on_failure(LOST_RESULT, now_ms)
 
     def _finish_if_done(self) -> list[JobCommand]:
@@ -314,19 +316,26 @@ class JobCore(JobStates):
     # ------------------------------------------------------------------------------------------- failing, restarting
 
     def _on_tasks_failed(
-        self, attempts: Sequence[AttemptId], failure: Failure, slot: SlotInfo | None, now_ms: int
+        self,
+        attempts: Sequence[AttemptId],
+        failure: Failure,
+        slot: SlotInfo | None,
+        now_ms: int,
+        *,
+        joins: bool = False,
     ) -> list[JobCommand]:
-        """These have ended. Of those that are to be replaced anyway only a note is taken."""
+        """These have ended. Of those that are to be replaced anyway only a note is taken, unless it `joins` their
+        restarts."""
         execution = self.execution
         assert execution is not None
-        failing = [attempt for attempt in attempts if not self._regions.is_ending(attempt)]
+        failing = [attempt for attempt in attempts if joins or not self._regions.is_ending(attempt)]
         note = RecordFailure(failure, (failing or attempts)[0], slot, concurrent=not failing)
         ended = [a for a in attempts if a not in failing]
         if (failing and not self._started) or self.graph.is_query or self._stopped:
             return self._on_failure(failure, now_ms, note)
         commands: list[JobCommand] = [note]
         if failing:
-            keys = self._regions.affected(failing)
+            keys = self._regions.affected(execution, failing)
             if execution.unfinished <= keys:
                 return self._on_failure(failure, now_ms, note)
             restart_at_ms = self.failover.restart_at_ms(failure, now_ms)

@@ -121,14 +121,29 @@ class RegionRestarts:
         restart = self._restarts.get(number)
         return restart.keys if restart is not None else frozenset()
 
-    def affected(self, attempts: Iterable[AttemptId]) -> frozenset[TaskKey]:
-        """What must restart when these fail: their regions, and what is being restarted together with them."""
-        failed = {attempt.key for attempt in attempts}
-        keys = frozenset().union(*(self._regions[key] for key in failed))
-        for restart in self._restarts.values():
-            if restart.phase is not Phase.STARTED and restart.keys & keys:
-                keys |= restart.keys
+    def affected(self, execution: ExecutionGraph, attempts: Iterable[AttemptId]) -> frozenset[TaskKey]:
+        """What must restart when these fail: their regions, and what is being restarted and needs the same task or the
+        same new slot."""
+        keys = frozenset().union(*(self._regions[attempt.key] for attempt in attempts))
+        waiting = [restart.keys for restart in self._active]
+        while joined := [other for other in waiting if self._belong_together(execution, keys, other)]:
+            keys = keys.union(*joined)
+            waiting = [other for other in waiting if other not in joined]
         return keys
+
+    @staticmethod
+    def _belong_together(execution: ExecutionGraph, keys: frozenset[TaskKey], other: frozenset[TaskKey]) -> bool:
+        shared = {execution.place(key) for key in keys} & {execution.place(key) for key in other}
+        return bool(keys & other) or any(execution.slot_at(place) is None for place in shared)
+
+    def lost_place(self, execution: ExecutionGraph, place: SlotPlace) -> bool:
+        """A slot is gone that several restarts were to use again: they must become one."""
+        here = set(execution.keys_at(place))
+        return sum(not here.isdisjoint(restart.keys) for restart in self._active) > 1
+
+    @property
+    def _active(self) -> list[_Restart]:
+        return [restart for restart in self._restarts.values() if restart.phase is not Phase.STARTED]
 
     def is_ending(self, attempt: AttemptId) -> bool:
         """It is to be replaced: that it fails is nothing new."""
@@ -163,7 +178,8 @@ class RegionRestarts:
         for place in sorted({execution.place(key) for key in keys}):
             slot = execution.slot_at(place)
             here = execution.keys_at(place)
-            is_shared = any(key not in keys for key in here if key in execution.unfinished)
+            others = frozenset().union(*(restart.keys for restart in self._active))
+            is_shared = not (execution.unfinished | others).isdisjoint(key for key in here if key not in keys)
             if slot is not None and not is_shared:
                 ended.append(slot)
                 execution.unassign(place)
