@@ -26,6 +26,7 @@ from planner.logical.build import PlanBuilder
 from planner.logical.inserts import build_insert, build_select, check_typed
 from planner.logical.nodes import Plan, ResultSink, TableSink
 from planner.logical.optimize import optimize
+from planner.origin import RecordedCatalog, RecordingCatalog, decode_origin
 from planner.physical.build_job_graph import build_job_graph
 from planner.settings import PlannerSettings, read_settings
 from planner.sql import statements as st
@@ -108,7 +109,27 @@ def compile_job(
     statement: st.Insert | st.StatementSet | st.Select, catalog: Catalog, settings: Mapping[str, str]
 ) -> CompiledJob:
     """The JobGraph of a statement. `settings` are the session's effective settings under Flink's keys."""
-    return _locating(statement, lambda: _compile(statement, catalog, settings).job)
+    recording = RecordingCatalog(catalog)
+    job = _locating(statement, lambda: _compile(statement, recording, settings).job)
+    match statement:
+        case st.Insert():
+            origin = recording.origin([statement.text])
+        case st.StatementSet(inserts=inserts):
+            origin = recording.origin([insert.text for insert in inserts])
+        case _:
+            return job
+    graph = msgspec.structs.replace(job.job_graph, origin=origin)
+    return msgspec.structs.replace(job, job_graph=graph)
+
+
+def recompile(graph: JobGraph, changes: Mapping[str, str]) -> JobGraph:
+    """The job of `graph` compiled again from what it was compiled from, with changed settings (Flink's keys). Raises
+    SqlError for a setting that does not fit, OriginFormatError when another version compiled the job."""
+    origin = decode_origin(graph.origin)
+    inserts = [statement for text in origin.inserts for statement in parse(text) if isinstance(statement, st.Insert)]
+    settings = {**graph.settings, **changes}
+    again = _compile(combine_inserts(inserts), RecordedCatalog(origin), settings).job.job_graph
+    return msgspec.structs.replace(again, name=graph.name, origin=graph.origin)
 
 
 class _Compilation(NamedTuple):

@@ -229,6 +229,18 @@ class SavepointStatus(msgspec.Struct, frozen=True):
     failure: Failure | None = None
 
 
+class SavepointEntry(msgspec.Struct, frozen=True):
+    """A savepoint that was taken of a job and that nobody has asked to delete (it may have been moved). `location` is
+    its own place; `stopped`: it ended the job."""
+
+    location: str
+    checkpoint_id: int
+    taken_at_ms: int
+    byte_size: int
+    stopped: bool = False
+    drained: bool = False
+
+
 class UnknownJobError(Exception):
     """No job with that id."""
 
@@ -239,6 +251,14 @@ class UnknownSavepointError(Exception):
 
 class SavepointRefusedError(Exception):
     """A savepoint cannot be asked for like this; the message says why."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class RescaleRefusedError(Exception):
+    """The job cannot go on at that parallelism; nothing has changed. The message says why."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -282,6 +302,19 @@ class JobClient(Protocol):
 
     async def savepoint(self, job_id: JobId, trigger_id: str, wait_ms: int = 0) -> SavepointStatus:
         """What has come of it; waits up to `wait_ms` for the end. Raises UnknownJobError, UnknownSavepointError."""
+
+    async def savepoints(self, job_id: JobId) -> list[SavepointEntry]:
+        """Of a job, oldest first. Raises UnknownJobError."""
+
+    async def dispose_savepoint(self, location: str) -> None:
+        """Delete a savepoint for good. Raises SavepointRefusedError: it is none, or a job still needs it."""
+
+    async def graph(self, job_id: JobId) -> JobGraph:
+        """What the job runs. Raises UnknownJobError (also when it has ended)."""
+
+    async def rescale(self, job_id: JobId, graph: JobGraph) -> None:
+        """Go on, under the same id and with the same state, as `graph`: the job at another parallelism. Durable when
+        it returns; the tasks are being replaced. Raises UnknownJobError, RescaleRefusedError."""
 
     async def status(self, job_id: JobId) -> JobStatus:
         """Raises UnknownJobError."""

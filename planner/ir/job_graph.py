@@ -73,6 +73,9 @@ class JobGraph(msgspec.Struct, frozen=True):
     bounded: bool = False
     is_query: bool = False
     """True for a SELECT: it ends in a Collect sink and is not restarted."""
+    origin: bytes = b""
+    """What the planner made it from, in a form of its own: `planner.api.recompile` makes the same job anew, at another
+    parallelism. Empty for a SELECT."""
     version: int = FORMAT_VERSION
 
     def vertex(self, vertex_id: int) -> Vertex:

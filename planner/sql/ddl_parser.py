@@ -237,15 +237,19 @@ class DdlParser(QueryParser):
             if_not_exists=if_not_exists,
         )
 
-    def _drop(self, start: Token) -> st.DropTable | st.DropView:
+    def _drop(self, start: Token) -> st.DropTable | st.DropView | st.DropSavepoint:
         self._expect_words("DROP")
+        if self._take_words("SAVEPOINT"):
+            path = self._string("the savepoint's quoted path")
+            self._expect_end()
+            return st.DropSavepoint(source=self._source(start), path=path)
         is_temporary = self._take_words("TEMPORARY")
         is_view = self._is_word("VIEW")
         if not self._is_word("TABLE", "VIEW"):
             kinds = ("SYSTEM", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "MATERIALIZED", "CONNECTION")
             if self._is_word(*kinds):
                 raise self._refuse(f"DROP {self._curr.text.upper()}")
-            raise self._unexpected("TABLE or VIEW", ("TABLE", "VIEW", "TEMPORARY"))
+            raise self._unexpected("TABLE, VIEW or SAVEPOINT", ("TABLE", "VIEW", "TEMPORARY", "SAVEPOINT"))
         self._advance()
         if_exists = self._take_words("IF", "EXISTS")
         name = self._name("a view" if is_view else "a table")

@@ -29,7 +29,7 @@ _FIRST_WORDS = (
 )
 _REFUSED_STATEMENTS = frozenset(
     """
-    ALTER ANALYZE CALL COMPILE ADD REMOVE LOAD UNLOAD DELETE UPDATE MERGE TRUNCATE REPLACE SUBSCRIBE HELP QUIT EXIT
+    ANALYZE CALL COMPILE ADD REMOVE LOAD UNLOAD DELETE UPDATE MERGE TRUNCATE REPLACE SUBSCRIBE HELP QUIT EXIT
     CLEAR SOURCE
     """.split()
 )
@@ -44,6 +44,7 @@ _SHOW_WORDS = (
     "TABLES",
     "VIEWS",
     "JOBS",
+    "SAVEPOINTS",
     "CATALOGS",
     "DATABASES",
     "FUNCTIONS",
@@ -111,6 +112,8 @@ class StatementParser(DdlParser):
                 return self._setting(word, start)
             case "STOP":
                 return self._stop(start)
+            case "ALTER":
+                return self._alter(start)
             case "BEGIN" | "END":
                 return self._statement_set_bracket(word, start)
             case _ if word in _REFUSED_STATEMENTS:
@@ -210,6 +213,11 @@ class StatementParser(DdlParser):
             case "JOBS":
                 self._expect_end()
                 return st.ShowJobs(source=self._source(start))
+            case "SAVEPOINTS":
+                self._expect_words("FOR", "JOB")
+                job_id = self._string("a quoted job id")
+                self._expect_end()
+                return st.ShowSavepoints(source=self._source(start), job_id=job_id)
             case "FUNCTIONS" | "USER":
                 if word == "USER":
                     self._expect_words("FUNCTIONS")
@@ -292,6 +300,31 @@ class StatementParser(DdlParser):
         if word == "SET":
             return st.Set(source=self._source(start), key=key, value=value)
         return st.Reset(source=self._source(start), key=key)
+
+    def _alter(self, start: Token) -> st.AlterJob:
+        self._expect_words("ALTER")
+        if self._is_word("TABLE", "VIEW", "DATABASE", "FUNCTION", "CATALOG", "MODEL", "MATERIALIZED"):
+            raise self._refuse(f"ALTER {self._curr.text.upper()}")
+        self._expect_words("JOB")
+        job_id = self._string("a quoted job id")
+        if not self._is_word("SET", "RESET"):
+            raise self._unexpected("SET or RESET", ("SET", "RESET"))
+        is_reset = self._is_word("RESET")
+        self._advance()
+        options = self._key_list() if is_reset else self._option_list()
+        self._expect_end()
+        return st.AlterJob(source=self._source(start), job_id=job_id, options=options, is_reset=is_reset)
+
+    def _key_list(self) -> tuple[st.OptionItem, ...]:
+        self._expect(TokenType.L_PAREN, "(")
+        keys = self._list_of(self._key)
+        self._expect(TokenType.R_PAREN, ")")
+        return tuple(keys)
+
+    def _key(self) -> st.OptionItem:
+        start = self._curr
+        key = self._string("a quoted key, as in RESET ('parallelism')")
+        return st.OptionItem(key, "", self._span_from(start))
 
     def _stop(self, start: Token) -> st.StopJob:
         self._expect_words("STOP", "JOB")

@@ -312,6 +312,26 @@ class StopJob(StatementBase, frozen=True, kw_only=True):
     with_drain: bool
 
 
+class AlterJob(StatementBase, frozen=True, kw_only=True):
+    """`ALTER JOB 'id' SET ('key' = 'value', …)`, or `RESET ('key', …)`: then the options' values are empty."""
+
+    job_id: str
+    options: tuple[OptionItem, ...]
+    is_reset: bool
+
+
+class ShowSavepoints(StatementBase, frozen=True, kw_only=True):
+    """`SHOW SAVEPOINTS FOR JOB 'id'`."""
+
+    job_id: str
+
+
+class DropSavepoint(StatementBase, frozen=True, kw_only=True):
+    """`DROP SAVEPOINT 'path'`."""
+
+    path: str
+
+
 Statement = (
     CreateTable
     | DropTable
@@ -340,4 +360,7 @@ Statement = (
     | Set
     | Reset
     | StopJob
+    | AlterJob
+    | ShowSavepoints
+    | DropSavepoint
 )

@@ -17,7 +17,9 @@ import uuid
 import msgspec
 
 from connectors.api import CheckpointFiles
+from runtime.api import SavepointEntry
 from runtime.checkpoint.files import (
+    JobFiles,
     LocationError,
     below,
     checksum,
@@ -58,12 +60,26 @@ def write(store: CheckpointStore, manifest: CheckpointManifest, directory: str) 
     return location
 
 
+def entry(location: str, manifest: CheckpointManifest, stopped: bool, now_ms: int) -> SavepointEntry:
+    """What the job's records keep of it."""
+    return SavepointEntry(location, manifest.checkpoint_id, now_ms, manifest.state_bytes, stopped, manifest.drained)
+
+
 def mark_committed(savepoint: str) -> None:
     """Every sink has committed what the savepoint holds. Raises OSError when it is not there any more."""
     files = open_files(savepoint)
     files.byte_size(MANIFEST)
     with contextlib.suppress(FileExistsError):
         write_bytes(files, COMMITTED, b"")
+
+
+def delete(files: JobFiles, manifest: CheckpointManifest) -> None:
+    """A savepoint for good, the manifest first: what is left of one half deleted is none. What the user has put beside
+    it stays. Raises OSError."""
+    for path in (MANIFEST, COMMITTED, *sorted(manifest.paths)):
+        files.delete(path)
+    if not files.list(""):
+        files.clear()
 
 
 def discard(savepoint: str) -> None:
@@ -83,10 +99,9 @@ class Savepoint(msgspec.Struct, frozen=True):
 def read(path: str) -> Savepoint:
     """`path` is the savepoint's own URI or that of the manifest in it. Raises RestoreRefusedError."""
     try:
-        found = normalized(path)
+        directory = _directory(path)
     except LocationError as error:
         raise RestoreRefusedError(str(error)) from error
-    directory = found.removesuffix(f"/{MANIFEST}")
     files = open_files(directory)
     try:
         manifest = decode_manifest(read_bytes(files, MANIFEST))
@@ -125,6 +140,18 @@ def adopt_files(
         drained=False,
     )
     return store.write_again(own)
+
+
+def is_same_place(path: str, location: str) -> bool:
+    """Both may name the savepoint's folder or the manifest in it."""
+    try:
+        return bool(path) and _directory(path) == _directory(location)
+    except LocationError:
+        return False
+
+
+def _directory(path: str) -> str:
+    return normalized(path).removesuffix(f"/{MANIFEST}")
 
 
 def _copy_files(source: CheckpointFiles, target: CheckpointFiles, manifest: CheckpointManifest) -> None:

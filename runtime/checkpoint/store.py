@@ -15,9 +15,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
-from runtime.checkpoint.files import JobFiles, below, checksum, normalized, open_files, read_bytes, write_bytes
+from runtime.checkpoint.fenced_files import FencedFiles
+from runtime.checkpoint.files import (
+    JobFiles,
+    below,
+    checksum,
+    is_object_store,
+    normalized,
+    open_files,
+    read_bytes,
+    write_bytes,
+)
 from runtime.checkpoint.manifest import (
     CheckpointManifest,
     CheckpointPointer,
@@ -29,6 +40,7 @@ from runtime.checkpoint.snapshot import InFlightHandle, SegmentHandle, SubtaskSn
 from runtime.ids import JobId
 
 MANIFEST = "manifest"
+_REQUESTS_AT_ONCE = 16
 _MANIFEST_PATH = re.compile(r"g(\d+)/chk-\d+/")
 
 
@@ -46,17 +58,23 @@ class DamagedCheckpointError(Exception):
 
 
 class CheckpointStore:
-    """Owns the place; one JobManager writes to it at a time. Raises LocationError when the URI names none."""
+    """Owns the place; one JobManager writes to it at a time. `check_leader` is called before anything is changed, and
+    raises when another leads. Raises LocationError when the URI names no place."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, check_leader: Callable[[], None] = lambda: None) -> None:
         self._root = normalized(root)
+        self._check_leader = check_leader
 
     def uri(self, job_id: JobId) -> str:
         """The job's own place."""
         return below(self._root, job_id)
 
     def files(self, job_id: JobId) -> JobFiles:
-        return open_files(self.uri(job_id))
+        return self.open(self.uri(job_id))
+
+    def open(self, uri: str) -> JobFiles:
+        """Any place, as this JobManager may change it."""
+        return FencedFiles(open_files(uri), self._check_leader)
 
     def location(self, job_id: JobId, pointer: CheckpointPointer) -> str:
         """The checkpoint's own folder, as users are told of it."""
@@ -99,20 +117,20 @@ class CheckpointStore:
         """Each file is there and as long as it was when it was sealed. Raises DamagedCheckpointError naming the first
         that is not, OSError."""
         files = self.files(job_id)
-        for handle in handles:
-            try:
-                size = files.byte_size(handle.path)
-            except FileNotFoundError as error:
-                raise _missing(files, handle.path, error) from error
-            if size != handle.byte_size:
-                message = f"{files.locate(handle.path)}: {size} bytes instead of {handle.byte_size}"
-                raise DamagedCheckpointError(message, handle.path)
+        if is_object_store(files.uri):
+            # One request each: their times add up.
+            with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+                for checked in [pool.submit(_check, files, handle) for handle in handles]:
+                    checked.result()
+        else:
+            for handle in handles:
+                _check(files, handle)
 
     def verify(self, job_id: JobId, handles: Iterable[SegmentHandle | InFlightHandle]) -> None:
         """`check`, and the checksum of every byte. Raises DamagedCheckpointError naming the first bad file, OSError."""
         files = self.files(job_id)
         for handle in handles:
-            self.check(job_id, [handle])
+            _check(files, handle)
             try:
                 found = checksum(files, handle.path)
             except FileNotFoundError as error:
@@ -171,6 +189,16 @@ class CheckpointStore:
     def drop_job(self, job_id: JobId) -> None:
         """Delete everything of a job that has ended. Raises OSError."""
         self.files(job_id).clear()
+
+
+def _check(files: JobFiles, handle: SegmentHandle | InFlightHandle) -> None:
+    try:
+        size = files.byte_size(handle.path)
+    except FileNotFoundError as error:
+        raise _missing(files, handle.path, error) from error
+    if size != handle.byte_size:
+        message = f"{files.locate(handle.path)}: {size} bytes instead of {handle.byte_size}"
+        raise DamagedCheckpointError(message, handle.path)
 
 
 def _manifest_path(generation: int, checkpoint_id: int) -> str:

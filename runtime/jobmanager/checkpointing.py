@@ -41,6 +41,7 @@ from runtime.protocol.messages import (
     CommitCheckpoint,
     EndSources,
     Failure,
+    TaskState,
     TriggerCheckpoint,
 )
 from runtime.taskmanager.failures import failure_of
@@ -99,6 +100,8 @@ class Checkpointing:
         self._background: set[asyncio.Task[None]] = set()
         self._storing: asyncio.Task[None] | None = None
         """The latest attempt to move the pointer."""
+        self._may_store = asyncio.Event()
+        self._may_store.set()
         self._core = CheckpointCoordinator(
             _coordinated(settings, generation),
             [task_role(generation.graph, attempt) for attempt in generation.execution.attempts],
@@ -121,6 +124,20 @@ class Checkpointing:
         a restarting region restores. After `TasksLost` none begins until `TasksReplaced`."""
         if self._storing is not None:
             await asyncio.wait((self._storing,))
+
+    def ask(self) -> None:
+        """For a checkpoint soon, in place of a task that would."""
+        execution = self._generation.execution
+        asking = next((a for a in execution.attempts if execution.state(a) is TaskState.RUNNING), None)
+        if asking is not None:
+            self._post(core.CheckpointWanted(asking))
+
+    def hold(self) -> None:
+        """No store operation begins until `release`."""
+        self._may_store.clear()
+
+    def release(self) -> None:
+        self._may_store.set()
 
     async def handle(self, event: core.CoordinatorEvent) -> None:
         """One event; its commands are performed in order. Raises StaleLeaderError."""
@@ -192,12 +209,15 @@ class Checkpointing:
     # ----------------------------------------------------------------------------------------------------- storing
 
     async def _store(self, command: core.StoreCheckpoint) -> None:
+        await self._may_store.wait()
         manifest = self._manifest(command)
         location = ""
         try:
             if command.savepoint is not None:
                 target = command.savepoint.directory
                 location = await asyncio.to_thread(savepoints.write, self._services.store, manifest, target)
+                entry = savepoints.entry(location, manifest, command.savepoint.stop, wall_clock_ms())
+                await self._durable.run(self._services.records.add_savepoint, manifest.job_id, entry)
             if self._closed:
                 # The next generation may have read the pointer by now: it must not move any more.
                 savepoints.discard(location)

@@ -13,7 +13,7 @@ import msgspec
 
 from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
-from runtime.api import JobState, JobStatus, RecoverySummary, StaleLeaderError, VertexStatus
+from runtime.api import JobState, JobStatus, RecoverySummary, RescaleRefusedError, StaleLeaderError, VertexStatus
 from runtime.checkpoint import coordination as checkpoints
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId, JobId
@@ -33,6 +33,7 @@ from runtime.jobmanager.preparation import (
     restore,
 )
 from runtime.jobmanager.query_result import QueryResult
+from runtime.jobmanager.rescaling import rescale
 from runtime.jobmanager.running_generation import RunningGeneration, Threads
 from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.services import HelperThread, Services
@@ -75,12 +76,14 @@ class JobMaster:
         self.savepoints = SavepointOperations()
         self._metrics: dict[AttemptId, TaskMetrics] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._is_rescaling = False
         self._actor: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.result = QueryResult(graph, self.post) if graph.is_query else None
 
     @property
-    def _checkpoints(self) -> Checkpointing | None:
+    def checkpointing(self) -> Checkpointing | None:
+        """While all tasks run."""
         return self._running.checkpoints if self._running is not None else None
 
     @property
@@ -113,6 +116,20 @@ class JobMaster:
         if self._actor is not None:
             await asyncio.gather(self._actor, return_exceptions=True)
         self._stop()
+
+    async def rescale(self, graph: JobGraph) -> None:
+        """See `rescaling.rescale`."""
+        if self._is_rescaling:
+            raise RescaleRefusedError("the job is being rescaled already")
+        self._is_rescaling = True
+        try:
+            await rescale(self, self._services, self._durable, self._settings.checkpoint.timeout_ms, graph)
+        finally:
+            self._is_rescaling = False
+
+    def go_on_with(self, graph: JobGraph) -> None:
+        """Another graph, durable already: the job restarts with it."""
+        self.post(events.GraphReplaced(graph))
 
     def receive(self, message: Message) -> None:
         """A slot's message about this job. What is of another generation is dropped by the cores."""
@@ -164,7 +181,7 @@ class JobMaster:
                     execution.counts(v.id) if execution else {TaskState.CREATED.value: v.parallelism},
                     tuple(metrics for attempt, metrics in sorted(self._metrics.items()) if attempt.vertex_id == v.id),
                 )
-                for v in self.graph.vertices
+                for v in (execution.graph if execution is not None else self.graph).vertices
             ),
             checkpoints=self._history.summary(),
             restarts=self.record.restarts,
@@ -186,10 +203,13 @@ class JobMaster:
                 event = await self._next_event()
                 if isinstance(event, tuple):
                     generation, checkpoint_event = event
-                    coordinator = self._checkpoints
+                    coordinator = self.checkpointing
                     if coordinator is not None and generation == self.record.generation:
                         await coordinator.handle(checkpoint_event)
                     continue
+                if isinstance(event, events.GraphReplaced):
+                    self.graph = event.graph
+                    self._outside.replace_graph(event.graph)
                 for command in self._core.handle(event, monotonic_ms()):
                     await self._perform(command)
                 if isinstance(event, events.Suspended):
@@ -214,8 +234,8 @@ class JobMaster:
         timers: list[tuple[int, _Event]] = []
         if self._core.deadline_ms is not None:
             timers.append((self._core.deadline_ms, events.Ticked()))
-        if self._checkpoints is not None and self._checkpoints.deadline_ms is not None:
-            timers.append((self._checkpoints.deadline_ms, (self.record.generation, checkpoints.Ticked())))
+        if self.checkpointing is not None and self.checkpointing.deadline_ms is not None:
+            timers.append((self.checkpointing.deadline_ms, (self.record.generation, checkpoints.Ticked())))
         if self.result is not None and self.result.deadline_ms is not None:
             timers.append((self.result.deadline_ms, self.result.idle_event))
         if not timers:

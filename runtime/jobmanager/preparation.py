@@ -305,6 +305,10 @@ class Outside:
             if namespace:
                 sink_connector(sink).fence(namespace, record.owner_counts.get(sink.uid, 1))
 
+    def replace_graph(self, graph: JobGraph) -> None:
+        """The same tables at another parallelism."""
+        self._graph = graph
+
     def close(self) -> None:
         for enumerator in self._enumerators.values():
             enumerator.close()

@@ -23,6 +23,7 @@ from runtime.api import (
     MetadataStore,
     ResultLostError,
     ResultPage,
+    SavepointEntry,
     SavepointRefusedError,
     SavepointRequest,
     SavepointStatus,
@@ -43,6 +44,8 @@ from runtime.jobmanager import job_events as events
 from runtime.jobmanager.endpoint import TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.job_master import JobMaster
 from runtime.jobmanager.preparation import check_savepoint, check_submission, mark_stopped
+from runtime.jobmanager.rescaling import check_slots
+from runtime.jobmanager.savepoints import dispose_savepoint
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError
@@ -75,7 +78,7 @@ class JobManager:
         directory = settings.checkpoint_directory or str(Path(settings.data_directory) / CHECKPOINTS)
         self._masters: dict[JobId, JobMaster] = {}
         self._pool = SlotPool(self._masters)
-        checkpoints = CheckpointStore(absolute(directory))
+        checkpoints = CheckpointStore(absolute(directory), self._records.check_leader)
         self._services = Services(self._records, checkpoints, self._pool, self._on_lost_leadership)
         self._ended: dict[JobId, JobStatus] = {}
         """Jobs that had ended before this JobManager started."""
@@ -181,6 +184,26 @@ class JobManager:
             await self.status(job_id)
             raise UnknownSavepointError(trigger_id)
         return await master.savepoints.status(trigger_id, wait_ms)
+
+    async def savepoints(self, job_id: JobId) -> list[SavepointEntry]:
+        await self.status(job_id)
+        return await self._thread.run(self._records.savepoints, job_id)
+
+    async def dispose_savepoint(self, location: str) -> None:
+        await asyncio.to_thread(dispose_savepoint, self._records, self._services.store, location)
+
+    async def graph(self, job_id: JobId) -> JobGraph:
+        master = self._masters.get(job_id)
+        if master is None or master.status().state.terminal:
+            raise UnknownJobError(job_id)
+        return master.graph
+
+    async def rescale(self, job_id: JobId, graph: JobGraph) -> None:
+        master = self._masters.get(job_id)
+        if master is None or master.status().state.terminal:
+            raise UnknownJobError(job_id)
+        check_slots(master.graph, graph, master.status().state is JobState.RUNNING, self._pool.slots_free)
+        await master.rescale(graph)
 
     def _running_master(self, status: JobStatus) -> JobMaster:
         master = self._masters.get(status.job_id)

@@ -6,8 +6,20 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
-from runtime.api import JobState, SavepointRequest, SavepointState, SavepointStatus, UnknownSavepointError
+from runtime.api import (
+    JobState,
+    SavepointRefusedError,
+    SavepointRequest,
+    SavepointState,
+    SavepointStatus,
+    UnknownSavepointError,
+)
+from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.coordination import SavepointWanted
+from runtime.checkpoint.refusal import RestoreRefusedError
+from runtime.checkpoint.savepoint import is_same_place
+from runtime.checkpoint.store import CheckpointStore
+from runtime.metadata.jobs import JobRecords
 from runtime.protocol.messages import Failure
 
 OPERATIONS_KEPT = 100
@@ -94,6 +106,27 @@ class SavepointOperations:
                 operation.end(SavepointState.COMPLETED)
             else:
                 operation.end(SavepointState.FAILED, failure or Failure(f"the job is {state}", "user", False))
+
+
+def dispose_savepoint(records: JobRecords, store: CheckpointStore, location: str) -> None:
+    """Delete it and forget it. Blocking. Raises SavepointRefusedError."""
+    try:
+        savepoint = savepoints.read(location)
+    except RestoreRefusedError as error:
+        raise SavepointRefusedError(str(error), "SHOW SAVEPOINTS FOR JOB '<id>' lists those of a job.") from error
+    for record in records.all():
+        if record.state.terminal:
+            continue
+        pointer = records.pointer(record.job_id)
+        starts = record.origin is not None and pointer is None and is_same_place(record.origin.path, location)
+        if starts or (pointer is not None and is_same_place(pointer.stopped_with, location)):
+            what = "starts from it" if starts else "is being stopped with it"
+            raise SavepointRefusedError(f"job {record.job_id} {what}", "Wait until the job is RUNNING or has ended.")
+    try:
+        savepoints.delete(store.open(savepoint.directory), savepoint.manifest)
+    except OSError as error:
+        raise SavepointRefusedError(f"{savepoint.directory} could not be deleted: {error}") from error
+    records.forget_savepoint(savepoint.directory)
 
 
 def _not_running() -> Failure:

@@ -1,11 +1,12 @@
-"""A job's durable records. The graph is written once; what changes lives in records of its own:
+"""A job's durable records; what changes often lives in records of its own:
 
 jobs              JobRecord: state, generation, namespaces, …
-job-graphs        the JobGraph's bytes
+job-graphs        the JobGraph's bytes; another parallelism replaces it
 checkpoint-ids    the next checkpoint id, as decimal text: it only grows
 pointers          CheckpointPointer: the latest committed checkpoint
 splits            the splits of each source as first enumerated: a start before the first checkpoint reads the same
 namespaces        sink namespace → the live job that owns it
+savepoints        <job>/<location> → what is known of a savepoint that was taken of the job
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from connectors.api import Split
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
-from runtime.api import JobState, JobStatus, MetadataStore
+from runtime.api import JobState, JobStatus, MetadataStore, SavepointEntry
 from runtime.checkpoint.manifest import CheckpointPointer
 from runtime.ids import JobId
 from runtime.protocol.messages import Failure
@@ -27,6 +28,7 @@ _POINTERS = "pointers"
 _SPLITS = "splits"
 _NAMESPACES = "namespaces"
 _HISTORY = "job-history"
+_SAVEPOINTS = "savepoints"
 
 
 class NamespaceTakenError(Exception):
@@ -94,6 +96,10 @@ class JobRecords:
         self._store.put(_GRAPHS, record.job_id, codec.encode(graph))
         self.update(record)
 
+    def replace_graph(self, job_id: JobId, graph: JobGraph) -> None:
+        """Of a job that is there: its next start takes it."""
+        self._store.put(_GRAPHS, job_id, codec.encode(graph))
+
     def update(self, record: JobRecord) -> None:
         self._store.put(_JOBS, record.job_id, msgspec.msgpack.encode(record))
 
@@ -109,6 +115,8 @@ class JobRecords:
 
     def delete(self, job_id: JobId) -> None:
         """Forget an ended job; its record goes last."""
+        for savepoint in self.savepoints(job_id):
+            self._store.delete(_SAVEPOINTS, f"{job_id}/{savepoint.location}")
         for collection in (_HISTORY, _NEXT_IDS, _POINTERS, _SPLITS, _GRAPHS, _JOBS):
             self._store.delete(collection, job_id)
 
@@ -127,9 +135,12 @@ class JobRecords:
         return int(value) if value is not None else 1
 
     def set_next_checkpoint_id(self, job_id: JobId, next_id: int) -> None:
-        """Never lowers it."""
+        """Never lowers it. Raises StaleLeaderError also when there is nothing to write: no barrier of an old leader's
+        may follow."""
         if next_id > self.next_checkpoint_id(job_id):
             self._store.put(_NEXT_IDS, job_id, str(next_id).encode())
+        else:
+            self._store.check_leader()
 
     def pointer(self, job_id: JobId) -> CheckpointPointer | None:
         value = self._store.get(_POINTERS, job_id)
@@ -140,6 +151,25 @@ class JobRecords:
         expected = msgspec.msgpack.encode(old) if old is not None else None
         if not self._store.compare_and_set(_POINTERS, job_id, expected, msgspec.msgpack.encode(new)):
             raise PointerConflictError(f"job {job_id}: the checkpoint pointer was moved by another JobManager")
+
+    # ------------------------------------------------------------------------------------------------- savepoints
+
+    def add_savepoint(self, job_id: JobId, savepoint: SavepointEntry) -> None:
+        self._store.put(_SAVEPOINTS, f"{job_id}/{savepoint.location}", msgspec.msgpack.encode(savepoint))
+
+    def savepoints(self, job_id: JobId) -> list[SavepointEntry]:
+        """Those taken of the job and not disposed of, oldest first."""
+        found = [
+            msgspec.msgpack.decode(value, type=SavepointEntry)
+            for key, value in self._store.items(_SAVEPOINTS)
+            if key.startswith(f"{job_id}/")
+        ]
+        return sorted(found, key=lambda savepoint: (savepoint.checkpoint_id, savepoint.location))
+
+    def forget_savepoint(self, location: str) -> None:
+        for key, _ in self._store.items(_SAVEPOINTS):
+            if key.partition("/")[2] == location:
+                self._store.delete(_SAVEPOINTS, key)
 
     # --------------------------------------------------------------------------------------------- splits, sinks
 

@@ -26,6 +26,7 @@ from runtime.api import (
 from server.http.errors import NotFoundError, bad_parameter
 from server.http.job_ids import NOT_FOUND, no_job, parse_job_id
 from server.http.requests import json_response
+from server.http.rescaling import add_rescaling
 from server.http.savepoints import add_savepoints
 from server.secrets import masked_sql
 
@@ -38,6 +39,7 @@ def jobs_router(jobs: JobClient, product_version: str) -> APIRouter:
     _add_cluster(router, jobs, product_version)
     _add_jobs(router, jobs)
     add_savepoints(router, jobs)
+    add_rescaling(router, jobs)
     return router
 
 

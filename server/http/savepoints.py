@@ -23,6 +23,7 @@ from server.http.errors import BadRequestError, NotFoundError, bad_parameter
 from server.http.job_ids import no_job, parse_job_id
 from server.http.requests import body_of, json_response
 
+_DISPOSALS_KEPT = 100
 _FORMATS = ("CANONICAL", "NATIVE")
 _EXCEPTION = "org.apache.flink.runtime.checkpoint.CheckpointException"
 
@@ -43,8 +44,51 @@ class StopWithSavepointRequestBody(msgspec.Struct, frozen=True):
     triggerId: str | None = None
 
 
+class SavepointDisposalRequestBody(msgspec.Struct, frozen=True, rename={"savepoint_path": "savepoint-path"}):
+    savepoint_path: str
+
+
+class _Disposals:
+    """What has come of the latest disposals, by trigger id; each is over when it is answered."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, str] = {}
+
+    async def dispose(self, jobs: JobClient, path: str) -> str:
+        trigger_id = uuid.uuid4().hex
+        try:
+            await jobs.dispose_savepoint(path)
+            self._failures[trigger_id] = ""
+        except SavepointRefusedError as error:
+            self._failures[trigger_id] = f"{error}. {error.hint}" if error.hint else str(error)
+        for old in list(self._failures)[:-_DISPOSALS_KEPT]:
+            del self._failures[old]
+        return trigger_id
+
+    def status(self, trigger_id: str) -> dict[str, Any]:
+        """Raises KeyError."""
+        failure = self._failures[trigger_id]
+        operation = {"failure-cause": {"class": _EXCEPTION, "stack-trace": failure}} if failure else {}
+        return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
 def add_savepoints(router: APIRouter, jobs: JobClient) -> None:
-    """The routes below `/jobs/{job_id}`."""
+    """The routes below `/jobs/{job_id}`, and the disposal of any savepoint."""
+    disposals = _Disposals()
+
+    @router.post("/savepoint-disposal")
+    async def dispose(request: Request) -> Response:
+        """Delete a savepoint for good, unless a job still needs it."""
+        body = await body_of(request, SavepointDisposalRequestBody)
+        return json_response({"request-id": await disposals.dispose(jobs, body.savepoint_path)}, 202)
+
+    @router.get("/savepoint-disposal/{trigger_id}")
+    async def disposal_status(trigger_id: str) -> Response:
+        """What has come of it."""
+        try:
+            return json_response(disposals.status(_trigger_id(trigger_id, "triggerid")))
+        except KeyError:
+            raise NotFoundError(f"There is no savepoint disposal with triggerId={trigger_id}.") from None
 
     @router.post("/jobs/{job_id}/stop")
     async def stop(job_id: str, request: Request) -> Response:

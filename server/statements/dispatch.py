@@ -14,7 +14,7 @@ from server.statements.describe import describe
 from server.statements.drop import drop
 from server.statements.explain import explain
 from server.statements.insert_into import insert_into
-from server.statements.jobs import describe_job, stop_job
+from server.statements.jobs import alter_job, describe_job, drop_savepoint, show_savepoints, stop_job
 from server.statements.result import StatementResult
 from server.statements.select import select
 from server.statements.settings import reset_setting, set_setting
@@ -78,6 +78,12 @@ async def _run(statement: s.Statement, context: StatementContext) -> StatementRe
             return await stop_job(statement, context)
         case s.DescribeJob():
             return await describe_job(statement, context)
+        case s.AlterJob():
+            return await alter_job(statement, context)
+        case s.ShowSavepoints():
+            return await show_savepoints(statement, context)
+        case s.DropSavepoint():
+            return await drop_savepoint(statement, context)
         case s.Describe():
             return await describe(statement, context)
         case s.CreateTable() | s.DropTable() | s.CreateView() | s.DropView():

@@ -1,16 +1,34 @@
-"""DESCRIBE JOB and STOP JOB."""
+"""DESCRIBE JOB, STOP JOB, ALTER JOB, and the savepoints of a job."""
 
 from __future__ import annotations
 
 from planner.errors import SqlError, SqlState
-from planner.sql.statements import DescribeJob, StopJob
-from runtime.api import JobId, SavepointRefusedError, SavepointRequest, SavepointState, UnknownJobError
+from planner.ir import types as t
+from planner.sql.statements import AlterJob, DescribeJob, DropSavepoint, OptionItem, ShowSavepoints, StopJob
+from runtime.api import (
+    JobId,
+    RescaleRefusedError,
+    SavepointRefusedError,
+    SavepointRequest,
+    SavepointState,
+    UnknownJobError,
+)
+from server.rescaling import PARALLELISM, rescaled_graph
 from server.statements.context import StatementContext
-from server.statements.result import StatementResult, ok, texts
+from server.statements.result import StatementResult, ok, rows, texts
 from server.statements.show import jobs_table
 
 SAVEPOINT_DIRECTORY = "execution.checkpointing.savepoint-dir"
 _POLL_MS = 10_000
+_CHANGEABLE = ("parallelism", PARALLELISM)
+"""What ALTER JOB can change in a running job: one thing, under both of its names."""
+_SAVEPOINT_COLUMNS = (
+    ("savepoint path", t.STRING),
+    ("checkpoint id", t.BIGINT),
+    ("taken at", t.timestamp_ltz(3)),
+    ("bytes", t.BIGINT),
+    ("kind", t.STRING),
+)
 
 
 async def describe_job(statement: DescribeJob, context: StatementContext) -> StatementResult:
@@ -61,6 +79,75 @@ async def _stop_with_savepoint(statement: StopJob, context: StatementContext) ->
                 continue
 
 
+async def alter_job(statement: AlterJob, context: StatementContext) -> StatementResult:
+    """Answers when the new parallelism is durable and the tasks are being replaced."""
+    parallelism = _wanted_parallelism(statement, context)
+    job_id = JobId(statement.job_id)
+    try:
+        status = await context.jobs.status(job_id)
+        if status.state.terminal:
+            raise RescaleRefusedError(f"it has ended ({status.state})")
+        await context.jobs.rescale(job_id, await rescaled_graph(context.jobs, job_id, parallelism))
+    except UnknownJobError as error:
+        raise _unknown_job(statement) from error
+    except RescaleRefusedError as error:
+        raise SqlError(
+            SqlState.OBJECT_NOT_IN_STATE,
+            f"job '{statement.job_id}' keeps its parallelism: {error}",
+            span=statement.options[0].span,
+            hint=error.hint,
+        ) from error
+    return ok()
+
+
+async def show_savepoints(statement: ShowSavepoints, context: StatementContext) -> StatementResult:
+    try:
+        found = await context.jobs.savepoints(JobId(statement.job_id))
+    except UnknownJobError as error:
+        raise _unknown_job(statement) from error
+    kinds = ["drain" if entry.drained else "stop" if entry.stopped else "savepoint" for entry in found]
+    return rows(
+        _SAVEPOINT_COLUMNS,
+        [
+            [entry.location, entry.checkpoint_id, entry.taken_at_ms, entry.byte_size, kind]
+            for entry, kind in zip(found, kinds, strict=True)
+        ],
+    )
+
+
+async def drop_savepoint(statement: DropSavepoint, context: StatementContext) -> StatementResult:
+    try:
+        await context.jobs.dispose_savepoint(statement.path)
+    except SavepointRefusedError as error:
+        raise SqlError(
+            SqlState.OBJECT_NOT_IN_STATE,
+            f"the savepoint is not dropped: {error}",
+            span=statement.source.span,
+            hint=error.hint,
+        ) from error
+    return ok()
+
+
+def _wanted_parallelism(statement: AlterJob, context: StatementContext) -> int:
+    options = statement.options
+    if len(options) != 1:
+        raise _wrong(options[0] if options else None, "ALTER JOB changes one setting, 'parallelism'", statement)
+    (option,) = options
+    if option.key not in _CHANGEABLE:
+        message = f"'{option.key}' cannot be changed while a job runs; 'parallelism' can"
+        raise _wrong(option, message, statement, "Stop the job WITH SAVEPOINT and start its statement from there.")
+    # A session that sets nothing would start the job with the server's own default.
+    text = context.server_defaults.get(PARALLELISM, "1") if statement.is_reset else option.value
+    if not text.isdecimal() or int(text) < 1:
+        raise _wrong(option, f"'{text}' is no parallelism: it is a number from 1 on", statement)
+    return int(text)
+
+
+def _wrong(option: OptionItem | None, message: str, statement: AlterJob, hint: str = "") -> SqlError:
+    span = option.span if option is not None else statement.source.span
+    return SqlError(SqlState.INVALID_PARAMETER, message, span=span, hint=hint)
+
+
 def _not_now(statement: StopJob, message: str, hint: str) -> SqlError:
     return SqlError(
         SqlState.OBJECT_NOT_IN_STATE,
@@ -70,7 +157,7 @@ def _not_now(statement: StopJob, message: str, hint: str) -> SqlError:
     )
 
 
-def _unknown_job(statement: DescribeJob | StopJob) -> SqlError:
+def _unknown_job(statement: DescribeJob | StopJob | AlterJob | ShowSavepoints) -> SqlError:
     return SqlError(
         SqlState.UNDEFINED_OBJECT,
         f"job '{statement.job_id}' does not exist",

@@ -62,3 +62,11 @@ SELECT v FROM src WHERE v IS FALS
 ====
 SELECT v,
   x'0g' FROM src
+====
+ALTER JOB 'x' SET 'parallelism' = '4'
+====
+ALTER JOB 'x' WITH SAVEPOINT
+====
+SHOW SAVEPOINTS
+====
+DROP SAVEPOINT s

@@ -58,6 +58,10 @@ def one(sql: str) -> st.Statement:
         ("RESET", st.Reset),
         ("RESET 'a'", st.Reset),
         ("STOP JOB 'x'", st.StopJob),
+        ("ALTER JOB 'x' SET ('parallelism' = '4')", st.AlterJob),
+        ("ALTER JOB 'x' RESET ('parallelism')", st.AlterJob),
+        ("SHOW SAVEPOINTS FOR JOB 'x'", st.ShowSavepoints),
+        ("DROP SAVEPOINT '/s/savepoint-1'", st.DropSavepoint),
         ("STOP JOB 'x' WITH SAVEPOINT WITH DRAIN", st.StopJob),
     ],
 )

@@ -21,8 +21,10 @@ from runtime.api import (
     JobId,
     JobState,
     JobStatus,
+    RescaleRefusedError,
     ResultLostError,
     ResultPage,
+    SavepointEntry,
     SavepointRefusedError,
     SavepointRequest,
     SavepointState,
@@ -30,6 +32,7 @@ from runtime.api import (
     TaskManagerStatus,
     UnknownJobError,
     UnknownSavepointError,
+    VertexStatus,
 )
 from runtime.metadata.store import SqliteMetadataStore
 from server.config import Config, load
@@ -90,6 +93,9 @@ class FakeJobs:
         self.savepoint_failure: Failure | None = None
         self.savepoint_in_progress = False
         self.restore_notes: tuple[str, ...] = ()
+        self.rescale_refusal = ""
+        self.taken: list[SavepointEntry] = []
+        self.disposed: list[str] = []
 
     async def submit(self, graph: JobGraph) -> JobId:
         await asyncio.to_thread(self.before_submit)
@@ -132,6 +138,25 @@ class FakeJobs:
         location = f"{self.savepoint_requests[trigger_id].directory}/savepoint-{job_id[:6]}-0123456789ab"
         return SavepointStatus(trigger_id, SavepointState.COMPLETED, location)
 
+    async def savepoints(self, job_id: JobId) -> list[SavepointEntry]:
+        await self.status(job_id)
+        return self.taken
+
+    async def dispose_savepoint(self, location: str) -> None:
+        if location not in [entry.location for entry in self.taken]:
+            raise SavepointRefusedError(f"there is no savepoint at {location}", "SHOW SAVEPOINTS.")
+        self.disposed.append(location)
+
+    async def graph(self, job_id: JobId) -> JobGraph:
+        if (await self.status(job_id)).state.terminal:
+            raise UnknownJobError(job_id)
+        return self.graphs[job_id]
+
+    async def rescale(self, job_id: JobId, graph: JobGraph) -> None:
+        if self.rescale_refusal:
+            raise RescaleRefusedError(self.rescale_refusal, "Start more TaskManagers first.")
+        self.graphs[job_id] = graph
+
     async def status(self, job_id: JobId) -> JobStatus:
         if job_id not in self.states:
             raise UnknownJobError(job_id)
@@ -143,7 +168,9 @@ class FakeJobs:
             start_ms=1_795_966_576_350,
             end_ms=1_795_966_577_000 if state.terminal else -1,
             state_timestamps_ms={state.value: 1_795_966_576_350},
-            vertices=(),
+            vertices=tuple(
+                VertexStatus(v.id, v.name, v.parallelism, v.max_parallelism, {}) for v in self.graphs[job_id].vertices
+            ),
             checkpoints=CheckpointSummary(),
             slots_missing=self.slots_missing,
             failure=self.insert_failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.api import Failure, JobState
+from runtime.api import Failure, JobState, SavepointEntry
 from tests.unit.server.fakes import FakeServer
 from tests.unit.server.gateway_client import Gateway
 
@@ -164,3 +164,46 @@ def test_what_a_savepoint_changed_is_noticed(server: FakeServer, gateway: Gatewa
     server.jobs.restore_notes = ("The query below 'sink' has changed.",)
     page = gateway.first(gateway.submit("INSERT INTO o SELECT k FROM s"))
     assert page["warnings"][-1] == server.jobs.restore_notes[0]
+
+
+def test_resource_requirements_rescale_a_job(server: FakeServer, gateway: Gateway) -> None:
+    http = gateway.http
+    gateway.run("CREATE TABLE s (k INT) WITH ('connector' = 'datagen')")
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole', 'sink.parallelism' = '1')")
+    gateway.run("SET 'parallelism.default' = '2'")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+    url = f"/v1/jobs/{job_id}/resource-requirements"
+
+    def body(*bounds: tuple[int, int]) -> dict[str, object]:
+        return {f"{i:032x}": {"parallelism": {"lowerBound": a, "upperBound": b}} for i, (a, b) in enumerate(bounds)}
+
+    assert http.get(url).json() == body((1, 2), (1, 1))
+    answer = http.put(url, json=body((1, 5), (1, 1)))
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert http.get(url).json() == body((1, 5), (1, 1))
+    for wrong, message in (
+        (body((1, 5)), "each of them"),
+        (body((3, 2), (1, 1)), "does not hold"),
+        (body((1, 5), (2, 5)), "would run at parallelism 1, outside of 2 to 5"),
+        (body((1, 200), (1, 1)), "'200'"),
+        ({"x": 1}, ""),
+    ):
+        refused = http.put(url, json=wrong)
+        assert refused.status_code == 400
+        assert message in refused.json()["errors"][0]
+    assert http.get(f"/jobs/{'0' * 32}/resource-requirements").status_code == 404
+    assert http.put(f"/jobs/{'0' * 32}/resource-requirements", json=body((1, 1))).status_code == 404
+
+
+def test_savepoints_are_disposed_of(server: FakeServer, gateway: Gateway) -> None:
+    http = gateway.http
+    server.jobs.taken = [SavepointEntry("/sp/savepoint-1", 7, 0, 1)]
+    answer = http.post("/v1/savepoint-disposal", json={"savepoint-path": "/sp/savepoint-1"})
+    assert answer.status_code == 202
+    status = http.get(f"/savepoint-disposal/{answer.json()['request-id']}")
+    assert status.json() == {"status": {"id": "COMPLETED"}, "operation": {}}
+    answer = http.post("/savepoint-disposal", json={"savepoint-path": "/sp/x"})
+    cause = http.get(f"/savepoint-disposal/{answer.json()['request-id']}").json()["operation"]["failure-cause"]
+    assert "there is no savepoint at /sp/x" in cause["stack-trace"]
+    assert http.get(f"/savepoint-disposal/{'a' * 32}").status_code == 404
+    assert http.post("/savepoint-disposal", json={}).status_code == 400

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from runtime.api import Failure, JobState
+from runtime.api import Failure, JobId, JobState, SavepointEntry
 from tests.unit.server.fakes import FakeServer
 from tests.unit.server.gateway_client import Gateway
 
@@ -344,3 +344,50 @@ def test_a_synchronous_insert_still_waits_after_a_restart(server: FakeServer, ga
     job_id = next(iter(server.jobs.states))
     server.jobs.states[job_id] = JobState.FINISHED
     assert gateway.first(operation)["jobID"] == job_id
+
+
+def test_a_jobs_parallelism_is_altered(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run("SET 'parallelism.default' = '2'")
+    gateway.run(SOURCE)
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+
+    def parallelism() -> set[int]:
+        return {vertex.parallelism for vertex in server.jobs.graphs[JobId(job_id)].vertices}
+
+    gateway.run("DROP TABLE s")  # The job keeps what it was made from.
+    assert gateway.run(f"ALTER JOB '{job_id}' SET ('parallelism' = '4')") == [["OK"]]
+    assert parallelism() == {4}
+    assert gateway.run(f"ALTER JOB '{job_id}' RESET ('parallelism')") == [["OK"]]
+    assert parallelism() == {1}
+    for text, message in (
+        ("SET ('parallelism' = '129')", "'129'"),
+        ("SET ('parallelism' = '0')", "'0' is no parallelism"),
+        ("SET ('parallelism' = '-1')", "'-1' is no parallelism"),
+        ("SET ('state.backend.type' = 'rocksdb')", "cannot be changed while a job runs"),
+        ("SET ('parallelism' = '2', 'parallelism.default' = '2')", "one setting"),
+        ("SET ()", "one setting"),
+    ):
+        assert message in gateway.refusal(f"ALTER JOB '{job_id}' {text}")["message"]
+    server.jobs.rescale_refusal = "the job would need 8 slots"
+    refusal = gateway.refusal(f"ALTER JOB '{job_id}' SET ('parallelism' = '8')")
+    assert refusal["message"] == f"job '{job_id}' keeps its parallelism: the job would need 8 slots"
+    assert (refusal["sqlState"], refusal["hint"]) == ("55000", "Start more TaskManagers first.")
+    assert parallelism() == {1}
+    assert "does not exist" in gateway.refusal(f"ALTER JOB '{'0' * 32}' SET ('parallelism' = '2')")["message"]
+    gateway.run(f"STOP JOB '{job_id}'")
+    assert "it has ended" in gateway.refusal(f"ALTER JOB '{job_id}' SET ('parallelism' = '2')")["message"]
+
+
+def test_savepoints_are_listed_and_dropped(server: FakeServer, gateway: Gateway) -> None:
+    gateway.run(SOURCE)
+    gateway.run("CREATE TABLE o (k INT) WITH ('connector' = 'blackhole')")
+    job_id = gateway.run("INSERT INTO o SELECT k FROM s")[0][0]
+    server.jobs.taken = [SavepointEntry("/sp/savepoint-1", 7, 1_795_966_576_350, 12_345, stopped=True)]
+    assert gateway.run(f"SHOW SAVEPOINTS FOR JOB '{job_id}'") == [
+        ["/sp/savepoint-1", 7, "2026-11-29T15:36:16.35Z", 12_345, "stop"]
+    ]
+    assert gateway.run("DROP SAVEPOINT '/sp/savepoint-1'") == [["OK"]]
+    assert server.jobs.disposed == ["/sp/savepoint-1"]
+    assert "is not dropped: there is no savepoint at" in gateway.refusal("DROP SAVEPOINT '/sp/x'")["message"]
+    assert "does not exist" in gateway.refusal(f"SHOW SAVEPOINTS FOR JOB '{'0' * 32}'")["message"]
