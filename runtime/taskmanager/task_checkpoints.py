@@ -80,6 +80,9 @@ class TaskCheckpoints:
         parts = [] if source is None else [source.snapshot(checkpoint_id)]
         parts += [link.snapshot(checkpoint_id) for link in self._operators.links]
         sync_ms = (time.monotonic() - started_s) * 1000.0
+        if self.stop_id is not None and self.stop_id < checkpoint_id:
+            # A newer barrier was faster than the word that the job does not stop after all.
+            self._forget_stop()
         if last:
             self.stop_id = checkpoint_id
         if (ended or last) and self._final_id is None:
@@ -159,9 +162,12 @@ class TaskCheckpoints:
         self._captured.pop(checkpoint_id, None)
         self._encoder.submit(lambda: self._forget_in_flight(checkpoint_id, delete=True))
         if self.stop_id == checkpoint_id:
-            self.stop_id = None
-            if self._final_id == checkpoint_id:
-                self._final_id = None
+            self._forget_stop()
+
+    def _forget_stop(self) -> None:
+        if self._final_id == self.stop_id:
+            self._final_id = None
+        self.stop_id = None
 
     def commit(self, checkpoint_id: int) -> None:
         """From the control thread: the checkpoint is durable. Sinks commit in the commit thread."""
