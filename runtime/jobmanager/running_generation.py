@@ -10,6 +10,7 @@ import msgspec
 from planner.ir.job_graph import JobGraph
 from runtime.api import StaleLeaderError
 from runtime.checkpoint import coordination as checkpoints
+from runtime.checkpoint.numbering import first_checkpoint_id, is_ahead
 from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.ids import AttemptId, JobId, SlotId
 from runtime.job_settings import JobSettings
@@ -114,7 +115,7 @@ class RunningGeneration:
         if not self._check_markers(command, restored, record):
             return record
         reserved = await self._threads.durable.run(records.next_checkpoint_id, self._job_id)
-        next_id = max(reserved, restored_id + 1, highest + 1)
+        next_id = first_checkpoint_id(reserved, restored_id, highest)
         await self._threads.durable.run(records.set_next_checkpoint_id, self._job_id, next_id)
         number = self.number
         self.checkpoints = Checkpointing(
@@ -138,7 +139,7 @@ class RunningGeneration:
         it. Markers that earlier jobs left under the same namespace do not count, but ids begin above them. Where a
         damaged checkpoint is the reason, the user may have accepted the repetition."""
         restored_id, highest = restored.plan.checkpoint_id, _highest(command.markers)
-        if highest <= max(restored_id, record.marker_floor or 0):
+        if not is_ahead(highest, restored_id, record.marker_floor):
             return True
         if restored.choice is None or not restored.choice.damage:
             self._fail(_marker_ahead(highest, restored_id))
