@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runtime.api import StaleLeaderError
 from server.gateway import Gateway
 from server.http.errors import BadRequestError, NotFoundError, bad_request
 from server.http.gateway import NEWEST, VERSIONS, gateway_router
@@ -88,6 +89,10 @@ def _add_errors(app: FastAPI) -> None:
         if error.status_code in (404, 405):  # Flink answers a wrong method like an unknown URL.
             return json_response({"errors": [f"Not found: {request.url.path}"]}, 404)
         return json_response({"errors": [str(error.detail)]}, error.status_code)
+
+    @app.exception_handler(StaleLeaderError)
+    async def on_stale_leader(request: Request, error: StaleLeaderError) -> Response:
+        return json_response({"errors": [f"{error}: ask again"]}, 503)
 
     @app.exception_handler(Exception)
     async def on_bug(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from planner.errors import SqlError
-from runtime.api import JobFailedError
+from runtime.api import JobFailedError, StaleLeaderError
 from server.errors import GatewayError, LimitReachedError, TokenAheadError, TokenPassedError
 from server.secrets import masked_sql
 
@@ -22,7 +22,12 @@ _GATEWAY_EXCEPTION = "org.apache.flink.table.gateway.api.utils.SqlGatewayExcepti
 _REST_EXCEPTION = "org.apache.flink.runtime.rest.handler.RestHandlerException"
 _FRAME = "\n\tat headrace.server(gateway)"
 
-_STATUS: dict[type[Exception], int] = {TokenPassedError: 410, TokenAheadError: 400, LimitReachedError: 503}
+_STATUS: dict[type[Exception], int] = {
+    TokenPassedError: 410,
+    TokenAheadError: 400,
+    LimitReachedError: 503,
+    StaleLeaderError: 503,
+}
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

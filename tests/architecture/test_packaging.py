@@ -53,8 +53,11 @@ def test_the_wheel_holds_the_four_packages_and_the_console_script(tmp_path: Path
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
-def compose() -> dict[str, Any]:
-    loaded = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
+COMPOSE_FILES = ("compose.yaml", "compose.ha.yaml")
+
+
+def compose(file: str) -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / "docker" / file).read_text())
     assert isinstance(loaded, dict)
     return loaded
 
@@ -62,7 +65,7 @@ def compose() -> dict[str, Any]:
 def headrace_commands() -> list[list[str]]:
     """The words after `headrace` of every service that runs it."""
     found = []
-    for service in compose()["services"].values():
+    for service in [service for file in COMPOSE_FILES for service in compose(file)["services"].values()]:
         if not service["image"].startswith("headrace"):
             continue
         words = service["command"]
@@ -84,8 +87,9 @@ def test_containers_run_real_roles_with_flags_they_know(words: list[str]) -> Non
     assert {flag.split("=")[0] for flag in flags if flag.startswith("--")} <= known
 
 
-def test_compose_refers_to_what_it_defines() -> None:
-    document = compose()
+@pytest.mark.parametrize("file", COMPOSE_FILES)
+def test_compose_refers_to_what_it_defines(file: str) -> None:
+    document = compose(file)
     services, volumes = document["services"], set(document["volumes"])
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
@@ -98,8 +102,9 @@ def test_compose_refers_to_what_it_defines() -> None:
     assert "container_name" not in services["taskmanager"]
 
 
-def test_compose_publishes_on_loopback_only() -> None:
-    published = [port for service in compose()["services"].values() for port in service.get("ports", [])]
+@pytest.mark.parametrize("file", COMPOSE_FILES)
+def test_compose_publishes_on_loopback_only(file: str) -> None:
+    published = [port for service in compose(file)["services"].values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 

@@ -47,20 +47,26 @@ class HighAvailabilityCluster:
         self._rpc_ports = [free_port(), free_port()]
         self.job_managers: dict[int, subprocess.Popen[bytes]] = {}
         self._lease_store = PostgresLeaseStore(PostgresDatabase(url, self.cluster_id, 5_000))
-        addresses = ",".join(f"127.0.0.1:{port}" for port in self._rpc_ports)
-        self.start(0)
-        self.start(1)
-        flags = ["taskmanager", "--job-managers", addresses, "--slots", str(slots), "--work-dir", str(data / "work")]
-        self._task_manager = self._process("taskmanager", flags)
-        self.until("the cluster is ready", lambda: self._is_ready(slots), START_TIMEOUT_S)
+        self._slots = slots
+        self._task_managers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> HighAvailabilityCluster:
+        addresses = ",".join(f"127.0.0.1:{port}" for port in self._rpc_ports)
+        try:
+            self.start(0)
+            self.start(1)
+            flags = ["--job-managers", addresses, "--slots", str(self._slots), "--work-dir", str(self._data / "work")]
+            self._task_managers.append(self._process("taskmanager", ["taskmanager", *flags]))
+            self.until("the cluster is ready", lambda: self._is_ready(self._slots), START_TIMEOUT_S)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in [*self.job_managers.values(), self._task_manager]:
+        for process in [*self.job_managers.values(), *self._task_managers]:
             if process.poll() is None:
                 process.kill()
                 process.wait(STOP_TIMEOUT_S)

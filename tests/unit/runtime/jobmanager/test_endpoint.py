@@ -9,11 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runtime.clock import monotonic_ms
 from runtime.config import JobManagerSettings
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
-from runtime.jobmanager.endpoint import TaskManagerEndpoint
+from runtime.jobmanager.endpoint import StandbyEndpoint, TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.process import JobManager
 from runtime.jobmanager.scheduler import SlotInfo
+from runtime.metadata.lease import Lease
 from runtime.protocol.connection import ConnectionClosedError, MessageStream
 from runtime.protocol.messages import (
     PROTOCOL_VERSION,
@@ -79,7 +81,7 @@ def run(
     async def main() -> None:
         listener = Listener()
         endpoint = TaskManagerEndpoint(listener, 9, interval_ms, timeout_ms)
-        await endpoint.start("127.0.0.1", 0)
+        await endpoint.start(bind_rpc("127.0.0.1", 0))
         try:
             await asyncio.wait_for(story(endpoint, listener), 30)
         finally:
@@ -107,6 +109,55 @@ def test_registration_offers_and_messages() -> None:
         endpoint.send(slot, ReleaseSlot(slot.slot_id))
 
     run(story)
+
+
+def test_who_knows_a_leader_as_new_as_this_one_is_sent_away() -> None:
+    async def story(endpoint: TaskManagerEndpoint, listener: Listener) -> None:
+        for above_token, accepted in ((8, True), (9, False), (10, False)):
+            stream = await connect(endpoint.port)
+            stream.send(msgspec.structs.replace(REGISTRATION, above_token=above_token, slots=()))
+            assert isinstance(await stream.receive(), RegistrationAccepted) is accepted, above_token
+            stream.close()
+
+    run(story)
+
+
+def test_a_leader_whose_lease_is_over_accepts_nobody() -> None:
+    async def main() -> None:
+        lease = Lease()
+        endpoint = TaskManagerEndpoint(Listener(), 9, 10_000, 50_000, may_lead=lambda: lease.is_held)
+        await endpoint.start(bind_rpc("127.0.0.1", 0))
+        for held_ms, answer in ((60_000, RegistrationAccepted), (0, RegistrationRefused)):
+            lease.hold_until(monotonic_ms() + held_ms)
+            stream = await connect(endpoint.port)
+            stream.send(msgspec.structs.replace(REGISTRATION, slots=()))
+            assert isinstance(await stream.receive(), answer)
+            stream.close()
+        await endpoint.stop()
+
+    asyncio.run(main())
+
+
+def test_a_standby_answers_and_its_socket_goes_on_to_the_leader() -> None:
+    async def main() -> None:
+        socket = bind_rpc("127.0.0.1", 0)
+        port = socket.getsockname()[1]
+        standby = StandbyEndpoint(socket)
+        await standby.start()
+        asking = await connect(port)
+        asking.send(REGISTRATION)
+        assert await asking.receive() == RegistrationRefused("this JobManager is a standby")
+        asking.close()
+        await standby.stop()
+        waiting = await connect(port)  # Nobody accepts just now; the socket listens.
+        waiting.send(msgspec.structs.replace(REGISTRATION, slots=()))
+        endpoint = TaskManagerEndpoint(Listener(), 9, 10_000, 50_000)
+        await endpoint.start(socket)
+        assert isinstance(await waiting.receive(), RegistrationAccepted)
+        waiting.close()
+        await endpoint.stop()
+
+    asyncio.run(main())
 
 
 def test_another_protocol_version_is_refused() -> None:
