@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from planner.ir.job_graph import JobGraph
-from runtime.checkpoint.recovery import TaskKey
+from runtime.checkpoint.in_flight_plan import TaskKey
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.jobmanager.scheduler import GroupSlots, SlotInfo
 from runtime.protocol.messages import TaskState

@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from planner.ir.job_graph import JobGraph
-from runtime.checkpoint.recovery import TaskKey
+from runtime.checkpoint.in_flight_plan import TaskKey
 from runtime.ids import AttemptId, TaskManagerId
 from runtime.jobmanager.execution_graph import ENDS, ExecutionGraph, SlotPlace, group_sizes
 from runtime.jobmanager.job_events import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Limit
-from runtime.checkpoint.recovery import TaskKey
+from runtime.checkpoint.in_flight_plan import TaskKey
 from runtime.jobmanager.deployment import consumer_indexes
 
 

@@ -19,9 +19,9 @@ from tests.support import graphs
 from tests.support.runtime_cluster import RuntimeCluster, finished
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
-ROWS = 9_000
+ROWS = 6_000
 ROWS_PER_SECOND = 500
-KILLS = 3
+KILLS = 2
 SETTINGS = {
     "execution.checkpointing.interval": "300 ms",
     "restart-strategy.type": "fixed-delay",
@@ -40,6 +40,10 @@ def statement(kafka: str, topic: str, first: int, parallelism: int) -> tuple[Ver
         "sink.delivery-guarantee": "exactly-once",
     }
     source = graphs.generator(f"source-{first}", rows=ROWS, rows_per_second=ROWS_PER_SECOND)
+    table = msgspec.structs.replace(
+        source.table, options={**source.table.options, "scan.parallelism": str(parallelism)}
+    )
+    source = msgspec.structs.replace(source, table=table)
     return (
         graphs.vertex(first, source, parallelism=parallelism),
         graphs.vertex(first + 1, graphs.sink(f"sink-{first}", "kafka", **options), parallelism=parallelism),
@@ -112,7 +116,6 @@ def test_forward_pipelines_restart_one_by_one(kafka: str, tmp_path: Path) -> Non
     create_topic(kafka, topic)
     source, sink = statement(kafka, topic, 0, 3)
     graph = graphs.graph(source, sink, edges=(graphs.edge(0, 1, EdgeKind.FORWARD),), settings=SETTINGS)
-    graph = msgspec.structs.replace(graph, bounded=True)
     numbers = asyncio.run(run(tmp_path, graph, [(0, 0), (1, 2)], slots=2))
     assert numbers == {"0.0": 1, "1.0": 1, "0.1": 0, "1.1": 0, "0.2": 1, "1.2": 1}
     check_output(kafka, topic)
