@@ -18,6 +18,7 @@ from planner.ir.operators import Sink, Source
 from runtime.checkpoint.files import open_files
 from runtime.checkpoint.in_flight import InFlight, write
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
+from runtime.checkpoint.notices import CheckpointNotices
 from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
 from runtime.checkpoint.snapshot import SubtaskSnapshot
 from runtime.elements import MAX_WATERMARK_MS, Barrier, Batch, Control, Element, EndOfInput, Watermark, WatermarkStatus
@@ -34,6 +35,7 @@ from runtime.operators.protocol import FinishSnapshot, KeyGroupRange, OperatorCo
 from runtime.operators.registry import build_operators
 from runtime.operators.sink import table_definition
 from runtime.protocol.descriptors import ChannelAddress, ChannelEnd, InputDescriptor, OutputDescriptor, TaskDescriptor
+from runtime.state.segments import STATE_FOLDER
 from runtime.taskmanager.recovered_input import RecoveredInput
 from runtime.taskmanager.task_barriers import TaskBarriers
 from runtime.taskmanager.task_outputs import TaskOutputs
@@ -81,6 +83,7 @@ class LocalTask:
         first, last = key_group_range(index, vertex.parallelism, vertex.max_parallelism)
         restores = {r.uid: r for r in restore.operators[vertex.id, index]}
         self.recovered = RecoveredInput(self.descriptor)
+        self.notices = CheckpointNotices()
         self.operators = build_operators(
             vertex.operators,
             lambda node: OperatorContext(
@@ -93,6 +96,7 @@ class LocalTask:
                 restore=restores.get(node.uid),
                 managed_bytes=0,
                 wall_clock_ms=lambda: WALL_CLOCK_MS + int(cluster.now_ms),
+                notices=self.notices,
             ),
             environment,
             checked=True,
@@ -253,6 +257,7 @@ class LocalTask:
     def _capture(self, barrier: Barrier) -> None:
         source = self.operators.source
         self.chain.flush()
+        self.notices.at_barrier(barrier.checkpoint_id, full=barrier.full, committed_id=barrier.committed_id)
         parts = [] if source is None else [source.snapshot(barrier.checkpoint_id)]
         parts += self.chain.snapshot(barrier.checkpoint_id)
         self.snapshots[barrier.checkpoint_id] = parts
@@ -283,7 +288,8 @@ class LocalTask:
 
 
 class LocalCluster:
-    """One start of a job. `manifest` None = a fresh one; else the state of an earlier start, at any parallelism."""
+    """One start of a job. `manifest` None = a fresh one; else the state of an earlier start, at any parallelism.
+    `channel_bytes`: how much a channel may hold; drawn if it is not given: some jobs are under backpressure always."""
 
     def __init__(
         self,
@@ -293,6 +299,7 @@ class LocalCluster:
         *,
         manifest: CheckpointManifest | None = None,
         owner_counts: dict[str, int] | None = None,
+        channel_bytes: int | None = None,
     ) -> None:
         self.graph = graph
         self.directory = directory
@@ -303,10 +310,10 @@ class LocalCluster:
         self.manifest = manifest
         self.checkpoint_id = 0 if manifest is None else manifest.checkpoint_id
         self._start = next(_STARTS)
+        self._committed_id = self.checkpoint_id
         self.now_ms = 0.0
         self.files = open_files(str(directory))
-        # Some jobs are under backpressure all the time.
-        self.channel_bytes = self.random.choice((300, 3_000, 1_000_000))
+        self.channel_bytes = channel_bytes or self.random.choice((300, 3_000, 1_000_000))
         self.owner_counts = dict(owner_counts or {})
         self.plan: RestorePlan = plan_restore(graph, manifest, self.owner_counts)
         for vertex in graph.vertices:
@@ -417,11 +424,14 @@ class LocalCluster:
             count += 1
         return False
 
-    def checkpoint(self, *, commit: bool = True, aligned_timeout_ms: float | None = None) -> CheckpointManifest:
+    def checkpoint(
+        self, *, commit: bool = True, aligned_timeout_ms: float | None = None, full: bool = False
+    ) -> CheckpointManifest:
         """A checkpoint through all tasks, with rows flowing meanwhile. `commit` False: the process dies after the
-        manifest and before the sinks have heard of it. `aligned_timeout_ms`: when barriers begin to overtake."""
+        manifest and before the sinks have heard of it. `aligned_timeout_ms`: when barriers begin to overtake. `full`:
+        as for a savepoint."""
         self.checkpoint_id += 1
-        barrier = Barrier(self.checkpoint_id, self.generation, False, aligned_timeout_ms)
+        barrier = Barrier(self.checkpoint_id, self.generation, False, aligned_timeout_ms, full, self._committed_id)
         waiting = [task for task in self.tasks.values() if task.operators.source is not None or task.finished_before]
         for task in waiting:
             task.trigger(barrier)
@@ -435,8 +445,14 @@ class LocalCluster:
         for _ in range(self.random.randint(0, 5)):
             self.step()
         manifest = self._manifest()
+        self._committed_id = self.checkpoint_id
+        for path in (self.directory / STATE_FOLDER).iterdir():
+            if f"{STATE_FOLDER}/{path.name}" not in manifest.paths:
+                path.unlink()
         if commit:
             for task in self.tasks.values():
+                if self.random.random() < 0.7:
+                    task.notices.committed(self.checkpoint_id)
                 for sink in task.operators.sinks:
                     sink.commit(self.checkpoint_id)
         return manifest
