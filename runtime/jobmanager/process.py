@@ -202,7 +202,7 @@ class JobManager:
         master = self._masters.get(job_id)
         if master is None or master.status().state.terminal:
             raise UnknownJobError(job_id)
-        check_slots(master.graph, graph, master.status().state is JobState.RUNNING, self._pool.slots_free)
+        await check_slots(master, graph, lambda: self._pool.slots_free)
         await master.rescale(graph)
 
     def _running_master(self, status: JobStatus) -> JobMaster:

@@ -8,6 +8,7 @@ nothing has been touched; what cannot be done is refused before. A crash leaves 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from planner.ir.job_graph import JobGraph
@@ -20,6 +21,7 @@ from runtime.jobmanager.checkpointing import Checkpointing
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.metadata.jobs import JobRecord, JobRecords
 
+SLOT_WAIT_MS = 3_000
 _POLL_S = 0.05
 _UNCHANGED = "The job runs on as it was."
 
@@ -64,15 +66,21 @@ def check_graph(old: JobGraph, new: JobGraph) -> None:
                 )
 
 
-def check_slots(old: JobGraph, new: JobGraph, held: bool, free: int) -> None:
-    """`held`: the job has the slots of its old graph. A job that runs must not end up waiting for slots. Raises
+async def check_slots(job: RescaledJob, new: JobGraph, slots_free: Callable[[], int]) -> None:
+    """A job that runs must not end up waiting for slots. Slots that another job has just left are awaited. Raises
     RescaleRefusedError."""
-    available = free + (old.slot_count if held else 0)
-    if new.slot_count > max(available, old.slot_count):
-        raise RescaleRefusedError(
-            f"the job would need {new.slot_count} slots, and {available} are there for it",
-            "Start more TaskManagers first.",
-        )
+    deadline_ms = monotonic_ms() + SLOT_WAIT_MS
+    while True:
+        held = job.graph.slot_count if job.status().state is JobState.RUNNING else 0
+        available = slots_free() + held
+        if new.slot_count <= max(available, job.graph.slot_count):
+            return
+        if monotonic_ms() > deadline_ms:
+            raise RescaleRefusedError(
+                f"the job would need {new.slot_count} slots, and {available} are there for it",
+                "Start more TaskManagers first.",
+            )
+        await asyncio.sleep(_POLL_S)
 
 
 async def rescale(job: RescaledJob, services: Services, durable: HelperThread, timeout_ms: int, new: JobGraph) -> None:

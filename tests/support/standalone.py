@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -143,9 +143,16 @@ def request(method: str, url: str, body: Mapping[str, Any] | None = None) -> dic
 
 
 class Standalone:
-    """A running cluster. `data` keeps its state."""
+    """A running cluster. `data` keeps its state; `flags` and `environment` are added to what its processes get."""
 
-    def __init__(self, data: Path, taskmanagers: int = 2, slots: int = 2) -> None:
+    def __init__(
+        self,
+        data: Path,
+        taskmanagers: int = 2,
+        slots: int = 2,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.data = data
         self.log = data / "standalone.log"
         data.mkdir(parents=True, exist_ok=True)
@@ -154,11 +161,12 @@ class Standalone:
         command = [sys.executable, "-m", "server", "standalone", "--http-port", str(self.port), "--data-dir", str(data)]
         # A port of its own: another cluster on this machine may take the default one between look and bind.
         command += ["--rpc-port", str(free_port())]
-        command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots)]
+        command += ["--taskmanagers", str(taskmanagers), "--slots", str(slots), *flags]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent
-            )
+                command, cwd=ROOT, env={**os.environ, **(environment or {})}, stdout=log, stderr=log,
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
         try:
             self._wait_until_ready()
         except BaseException:
