@@ -137,7 +137,11 @@ _SETTINGS = (
     Setting("execution.state-recovery.allow-rewind", boolean),
     Setting("execution.state-recovery.accept-duplicates", boolean),
     Setting("state.backend.type", one_of("hashmap", "rocksdb")),
-    Setting("restart-strategy.type", one_of("none", "off", "disable", "fixed-delay", "exponential-delay")),
+    Setting("execution.state-recovery.from-local", boolean),
+    Setting(
+        "restart-strategy.type",
+        one_of("none", "off", "disable", "fixed-delay", "exponential-delay", "failure-rate"),
+    ),
     Setting("restart-strategy.fixed-delay.attempts", integer(0)),
     Setting("restart-strategy.fixed-delay.delay", duration),
     Setting("restart-strategy.exponential-delay.initial-backoff", duration),
@@ -146,10 +150,14 @@ _SETTINGS = (
     Setting("restart-strategy.exponential-delay.reset-backoff-threshold", duration),
     Setting("restart-strategy.exponential-delay.jitter-factor", number),
     Setting("restart-strategy.exponential-delay.attempts-before-reset-backoff", integer(0)),
+    Setting("restart-strategy.failure-rate.max-failures-per-interval", integer(1)),
+    Setting("restart-strategy.failure-rate.failure-rate-interval", duration),
+    Setting("restart-strategy.failure-rate.delay", duration),
 )
 SETTINGS: dict[str, Setting] = {s.key: s for s in _SETTINGS}
 
 OLD_NAMES = {
+    "state.backend.local-recovery": "execution.state-recovery.from-local",
     "execution.checkpointing.alignment-timeout": "execution.checkpointing.aligned-checkpoint-timeout",
     "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
     "execution.buffer-timeout.interval": "execution.buffer-timeout",

@@ -109,7 +109,7 @@ class LocalCluster:
     def last_failure(self, job_id: str) -> str:
         """What last went wrong in a job."""
         with contextlib.suppress(httpx2.HTTPError, KeyError, IndexError):
-            return str(self.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"][-1]["stacktrace"])
+            return str(self.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"][0]["stacktrace"])
         return "no failure is known"
 
     def _wait_until_ready(self, slots: int) -> None:

@@ -24,7 +24,8 @@ from runtime.api import (
     VertexStatus,
 )
 from server.http.errors import NotFoundError, bad_parameter
-from server.http.job_ids import NOT_FOUND, no_job, parse_job_id
+from server.http.job_exceptions import add_exceptions
+from server.http.job_ids import NOT_FOUND, no_job, parse_job_id, status_of
 from server.http.requests import json_response
 from server.http.rescaling import add_rescaling
 from server.http.savepoints import add_savepoints
@@ -38,6 +39,7 @@ def jobs_router(jobs: JobClient, product_version: str) -> APIRouter:
     router = APIRouter(tags=["JobManager"])
     _add_cluster(router, jobs, product_version)
     _add_jobs(router, jobs)
+    add_exceptions(router, jobs)
     add_savepoints(router, jobs)
     add_rescaling(router, jobs)
     return router
@@ -92,22 +94,17 @@ def _add_jobs(router: APIRouter, jobs: JobClient) -> None:
     @router.get("/jobs/{job_id}")
     async def job(job_id: str) -> Response:
         """One job with its vertices and their figures."""
-        return json_response(_job_details(await _status(jobs, job_id), _now_ms()))
+        return json_response(_job_details(await status_of(jobs, job_id), _now_ms()))
 
     @router.get("/jobs/{job_id}/status")
     async def job_status(job_id: str) -> Response:
         """The state of one job."""
-        return json_response({"status": (await _status(jobs, job_id)).state.value})
-
-    @router.get("/jobs/{job_id}/exceptions")
-    async def job_exceptions(job_id: str) -> Response:
-        """The latest failure of one job."""
-        return json_response(_exceptions(await _status(jobs, job_id)))
+        return json_response({"status": (await status_of(jobs, job_id)).state.value})
 
     @router.get("/jobs/{job_id}/checkpoints")
     async def checkpoints(job_id: str) -> Response:
         """Counts of checkpoints and the latest committed one."""
-        return json_response(_checkpoints(await _status(jobs, job_id)))
+        return json_response(_checkpoints(await status_of(jobs, job_id)))
 
     @router.patch("/jobs/{job_id}")
     async def cancel(job_id: str, request: Request) -> Response:
@@ -121,14 +118,6 @@ def _add_jobs(router: APIRouter, jobs: JobClient) -> None:
         except UnknownJobError:
             raise no_job(known) from None
         return json_response({}, 202)
-
-
-async def _status(jobs: JobClient, text: str) -> JobStatus:
-    known = parse_job_id(text)
-    try:
-        return await jobs.status(known)
-    except UnknownJobError:
-        raise no_job(known) from None
 
 
 def _now_ms() -> int:
@@ -204,6 +193,10 @@ def _job_details(job: JobStatus, now_ms: int) -> dict[str, Any]:
             "nodes": [{"id": _vertex_id(v), "parallelism": v.parallelism, "description": v.name} for v in job.vertices],
         },
         "restarts": job.restarts,
+        "full-restarts": job.recovery.full_restarts,
+        "restarting-time": job.recovery.restarting_time_ms,
+        "down-time": job.recovery.down_time_ms,
+        "up-time": job.recovery.up_time_ms,
         "generation": job.generation,
         "slots-missing": job.slots_missing,
     }
@@ -269,19 +262,6 @@ def _aggregate_state(task_states: dict[str, int]) -> str:
         if task_states.get(state):
             return state
     return "FINISHED" if task_states.get("FINISHED") else "CREATED"
-
-
-def _exceptions(job: JobStatus) -> dict[str, Any]:
-    entries = []
-    if job.failure is not None:
-        entries.append(
-            {
-                "exceptionName": f"headrace.{job.failure.domain}",
-                "stacktrace": job.failure.message,
-                "timestamp": max(job.state_timestamps_ms.values(), default=job.start_ms),
-            }
-        )
-    return {"exceptionHistory": {"entries": entries, "truncated": False}}
 
 
 def _checkpoints(job: JobStatus) -> dict[str, Any]:

@@ -53,7 +53,12 @@ def _job(job: JobStatus) -> Iterator[Sample]:
     labels = {"job_id": job.job_id, "job_name": masked_sql(job.name)}
     prefix = "flink_jobmanager_job_"
     summary = job.checkpoints
+    recovery = job.recovery
     yield prefix + "numRestarts", labels, job.restarts
+    yield prefix + "fullRestarts", labels, recovery.full_restarts
+    yield prefix + "restartingTime", labels, recovery.restarting_time_ms
+    yield prefix + "downtime", labels, recovery.down_time_ms
+    yield prefix + "uptime", labels, recovery.up_time_ms
     yield prefix + "numberOfCompletedCheckpoints", labels, summary.completed
     yield prefix + "numberOfFailedCheckpoints", labels, summary.failed
     yield prefix + "numberOfInProgressCheckpoints", labels, summary.in_progress
