@@ -41,9 +41,10 @@ async def eventually(what: str, condition: Callable[[], bool], timeout_s: float 
 
 
 class TaskManagerProcess:
-    """A supervisor as its own process, tied to this one by a lifeline."""
+    """A supervisor as its own process, tied to this one by a lifeline. `printed`: where its standard output goes (None:
+    into the log)."""
 
-    def __init__(self, rpc_port: int, slots: int, log: Path, *flags: str) -> None:
+    def __init__(self, rpc_port: int, slots: int, log: Path, *flags: str, printed: int | None = None) -> None:
         self._lifeline = Lifeline()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -53,7 +54,7 @@ class TaskManagerProcess:
                 ],
                 cwd=ROOT,
                 pass_fds=(self._lifeline.read_fd,),
-                stdout=output,
+                stdout=output if printed is None else printed,
                 stderr=output,
                 start_new_session=True,
             )
