@@ -1,9 +1,11 @@
-"""Checkpoint files in an S3 bucket of a real server."""
+"""Checkpoint files in an S3 bucket of a real server, and a whole cluster that keeps its checkpoints there."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -12,7 +14,10 @@ import pytest
 
 from runtime.checkpoint import object_store
 from runtime.checkpoint.files import JobFiles, open_files, read_bytes, write_bytes
+from tests.integration.test_savepoints import Pipeline, _answers, _stopped_by_rest, until, windows
+from tests.support.cluster import Cluster
 from tests.support.s3 import S3Server
+from tests.support.standalone import request
 from tests.unit.runtime.checkpoint.files_contract import FilesContract
 
 
@@ -111,3 +116,52 @@ def test_other_providers_are_set_up_by_their_own_variables(uri: str, monkeypatch
     files = open_files(uri)
     assert files._store is not None  # type: ignore[attr-defined]
     assert files.locate("x") == f"{uri}/x"
+
+
+@pytest.mark.timeout(240)
+def test_a_job_recovers_and_goes_on_from_a_savepoint_in_a_bucket(s3: S3Server, kafka: str, tmp_path: Path) -> None:
+    """State, write-ahead files, manifests and savepoints all lie in the bucket; every process dies once."""
+    bucket = s3.create_bucket()
+    settings = {
+        "s3.endpoint": s3.endpoint,
+        "s3.access-key": s3.environment["AWS_ACCESS_KEY_ID"],
+        "s3.path.style.access": "true",
+        "jobmanager.checkpoint-directory": f"s3://{bucket}/checkpoints",
+    }
+    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    environment = {"HEADRACE_S3_SECRET_KEY": s3.environment["AWS_SECRET_ACCESS_KEY"]}
+    with Cluster(tmp_path / "data", taskmanagers=2, slots=2, flags=flags, environment=environment) as cluster:
+        pipeline = Pipeline(cluster, kafka, 9_000)
+        pipeline.directory = f"s3a://{bucket}/savepoints"
+        job_id = pipeline.start(2, bounded=True)
+        pipeline.checkpointed(job_id, 1)
+        producer = pipeline.produce(1.0, slice(0, 3_000))
+        cluster.kill("slot")
+        producer.join()
+        pipeline.checkpointed(job_id, 4)
+        cluster.kill("jobmanager")
+        producer = pipeline.produce(1.0, slice(3_000, 6_000))
+        until("the server", lambda: _answers(f"{cluster.url}/readyz"))
+        cluster.wait_for_job(job_id, "RUNNING", 60)
+        producer.join()
+        savepoint = _stopped_by_rest(pipeline, job_id)
+        assert savepoint.startswith(f"s3://{bucket}/savepoints/savepoint-{job_id[:6]}-")
+        job_id = pipeline.start(3, savepoint, bounded=True)
+        pipeline.produce(0.0, slice(6_000, None)).join()
+        cluster.wait_for_job(job_id, "FINISHED", 60)
+        found, expected = windows(pipeline.rows()), pipeline.expected()
+        assert (found - expected, expected - found) == (Counter(), Counter())
+        assert list(cluster.data.rglob("manifest")) == []
+        objects = s3.data_dir / "objects" / bucket
+        assert list(objects.glob("checkpoints/*/state/*")) == []  # They go with their job.
+        assert [path.name for path in objects.glob("savepoints/*/manifest")] == ["manifest"]
+        listed = cluster.session().execute(f"SHOW SAVEPOINTS FOR JOB '{savepoint_job(savepoint, cluster)}'").rows
+        assert [row[0] for row in listed] == [savepoint]
+        cluster.session().execute(f"DROP SAVEPOINT '{savepoint}'")
+        assert list(objects.glob("savepoints/*/*")) == []
+        assert s3.environment["AWS_SECRET_ACCESS_KEY"] not in cluster.log.read_text()
+
+
+def savepoint_job(savepoint: str, cluster: Cluster) -> str:
+    start = savepoint.rpartition("savepoint-")[2][:6]
+    return str(next(j["jid"] for j in request("GET", f"{cluster.url}/jobs/overview")["jobs"] if j["jid"][:6] == start))
