@@ -89,15 +89,18 @@ def discard(savepoint: str) -> None:
 
 
 class Savepoint(msgspec.Struct, frozen=True):
-    """A savepoint that was found. `is_committed`: see `mark_committed`."""
+    """A savepoint that was found, or a checkpoint that an ended job has left. `root`: the paths in the manifest begin
+    there. `is_committed`: see `mark_committed`."""
 
     directory: str
     manifest: CheckpointManifest
     is_committed: bool
+    root: str
 
 
 def read(path: str) -> Savepoint:
-    """`path` is the savepoint's own URI or that of the manifest in it. Raises RestoreRefusedError."""
+    """`path` is the URI of the savepoint or of the checkpoint itself, or that of the manifest in it. Raises
+    RestoreRefusedError."""
     try:
         directory = _directory(path)
     except LocationError as error:
@@ -113,12 +116,15 @@ def read(path: str) -> Savepoint:
         ) from error
     except ManifestError as error:
         raise RestoreRefusedError(f"the savepoint at {directory} cannot be read: {error}") from error
-    if not manifest.is_savepoint:
+    if manifest.is_savepoint:
+        return Savepoint(directory, manifest, is_committed, directory)
+    root, generation, checkpoint = directory.rsplit("/", 2)
+    if (generation, checkpoint) != (f"g{manifest.generation}", f"chk-{manifest.checkpoint_id}"):
         raise RestoreRefusedError(
-            f"{directory} is a checkpoint that belongs to job {manifest.job_id}, not a savepoint",
-            hint="Jobs recover from their own checkpoints by themselves; take a savepoint to start another job.",
+            f"{directory} is a checkpoint of job {manifest.job_id} that has been moved away from its files",
+            hint="Unlike a savepoint a checkpoint cannot be moved: name it where its job has left it.",
         )
-    return Savepoint(directory, manifest, is_committed)
+    return Savepoint(directory, manifest, is_committed, root)
 
 
 def adopt_files(
@@ -128,7 +134,7 @@ def adopt_files(
     returns the pointer to it. Doing it again after a crash, or while another leader does it, does no harm. Raises
     OSError or RestoreRefusedError."""
     try:
-        _copy_files(open_files(savepoint.directory), store.files(job_id), manifest)
+        _copy_files(open_files(savepoint.root), store.files(job_id), manifest)
     except DamagedCheckpointError as error:
         raise RestoreRefusedError(f"the savepoint is damaged: {error}") from error
     own = msgspec.structs.replace(

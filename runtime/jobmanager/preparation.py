@@ -115,6 +115,11 @@ def check_savepoint(records: JobRecords, graph: JobGraph, recovery: RecoverySett
     Raises RestoreRefusedError or NamespaceTakenError: nothing has been started then."""
     savepoint = savepoints.read(recovery.path)
     manifest = savepoint.manifest
+    if not manifest.is_savepoint and records.is_live(manifest.job_id):
+        raise RestoreRefusedError(
+            f"{savepoint.directory} is a checkpoint of job {manifest.job_id}, which is alive and may remove it",
+            hint="Stop that job WITH SAVEPOINT, or take a savepoint of it, and start from that.",
+        )
     adoption = adopt(
         graph,
         manifest,

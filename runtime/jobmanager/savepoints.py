@@ -114,6 +114,11 @@ def dispose_savepoint(records: JobRecords, store: CheckpointStore, location: str
         savepoint = savepoints.read(location)
     except RestoreRefusedError as error:
         raise SavepointRefusedError(str(error), "SHOW SAVEPOINTS FOR JOB '<id>' lists those of a job.") from error
+    if not savepoint.manifest.is_savepoint:
+        raise SavepointRefusedError(
+            f"{savepoint.directory} is a checkpoint of job {savepoint.manifest.job_id}, not a savepoint",
+            "Checkpoints are removed by their job.",
+        )
     for record in records.all():
         if record.state.terminal:
             continue

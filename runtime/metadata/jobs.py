@@ -186,7 +186,7 @@ class JobRecords:
         owner = self._store.get(_NAMESPACES, namespace)
         if owner == job_id.encode():
             return
-        if owner is not None and self._is_live(JobId(owner.decode())):
+        if owner is not None and self.is_live(JobId(owner.decode())):
             raise NamespaceTakenError(namespace, owner.decode())
         if not self._store.compare_and_set(_NAMESPACES, namespace, owner, job_id.encode()):
             raise NamespaceTakenError(namespace, "another one")
@@ -194,13 +194,14 @@ class JobRecords:
     def live_owner(self, namespace: str) -> str:
         """The live job that owns the namespace; empty: nobody."""
         owner = self._store.get(_NAMESPACES, namespace)
-        return owner.decode() if owner is not None and self._is_live(JobId(owner.decode())) else ""
+        return owner.decode() if owner is not None and self.is_live(JobId(owner.decode())) else ""
 
     def release_namespace(self, namespace: str, job_id: JobId) -> None:
         owner = self._store.get(_NAMESPACES, namespace)
         if owner is not None and owner.decode() == job_id:
             self._store.delete(_NAMESPACES, namespace)
 
-    def _is_live(self, job_id: JobId) -> bool:
+    def is_live(self, job_id: JobId) -> bool:
+        """It is known and has not ended."""
         value = self._store.get(_JOBS, job_id)
         return value is not None and not msgspec.msgpack.decode(value, type=JobRecord).state.terminal
