@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
-from runtime.checkpoint.coordination import SavepointWanted
+from runtime.checkpoint.coordination import SavepointWanted, SendAbort, SendBarriers, SinkOwner
 from runtime.checkpoint.snapshot import SubtaskSnapshot
 from runtime.ids import AttemptId
 
@@ -56,7 +57,23 @@ class PendingCheckpoint:
         coordinator's to decide."""
         return self.phase_since_ms + timeout_ms if self.phase in (Phase.ACKNOWLEDGING, Phase.COMMITTING) else None
 
-    def snapshots(self, done: dict[AttemptId, SubtaskSnapshot]) -> tuple[SubtaskSnapshot, ...]:
-        """The checkpoint's content; tasks that were done before are in it with what they left."""
-        merged = {**self.acks, **done}
-        return tuple(sorted(merged.values(), key=lambda s: (s.vertex_id, s.subtask_index)))
+    def barriers(self, attempts: set[AttemptId], aligned_timeout_ms: int | None) -> SendBarriers:
+        """`aligned_timeout_ms` holds for checkpoints; savepoints are always aligned."""
+        is_savepoint = self.savepoint is not None
+        return SendBarriers(
+            self.checkpoint_id,
+            tuple(sorted(attempts)),
+            stop=self.stops,
+            full=is_savepoint,
+            aligned_timeout_ms=None if is_savepoint else aligned_timeout_ms,
+        )
+
+    def committed_epochs(self) -> Iterator[tuple[SinkOwner, int]]:
+        """Every epoch in it, with its owner: all committed once it is completed."""
+        for snapshot in self.acks.values():
+            for operator in snapshot.operators:
+                for committable in operator.committables:
+                    yield (operator.uid, committable.owner), committable.checkpoint_id
+
+    def abort(self, reason: str) -> SendAbort:
+        return SendAbort(self.checkpoint_id, reason, tuple(self.acks.values()))

@@ -144,6 +144,8 @@ class Trace:
                 time, *words = line[1:].split()
                 commands = self.coordinator.handle(self.event(words), int(time))
                 self.coordinator.validate()
+                deadline_ms = self.coordinator.deadline_ms
+                assert words != ["tick"] or deadline_ms is None or deadline_ms > int(time), "the timer would spin"
                 out.extend("  " + self.show(command) for command in commands)
         return "\n".join(out) + "\n"
 
