@@ -17,6 +17,7 @@ from server.config import CONFIG_VARIABLE, Config, ConfigError, changed, load, s
 
 if TYPE_CHECKING:
     from runtime.config import HighAvailabilitySettings, JobManagerSettings, TaskManagerSettings
+    from runtime.jobmanager.candidate import Candidate
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -239,7 +240,6 @@ async def _lead(config: Config, listener: socket.socket) -> int:
 async def _stand_for_election(config: Config, listener: socket.socket) -> int:
     """One of several JobManagers: until a signal, or until it has led and does so no more; then it begins anew."""
     from runtime.api import JobClient, MetadataStore, StaleLeaderError
-    from runtime.jobmanager.candidate import Candidate
     from runtime.jobmanager.process import JobManager
     from runtime.metadata.postgresql import MetadataUrlError
     from server.http.serve_candidate import serve_candidate
@@ -252,7 +252,7 @@ async def _stand_for_election(config: Config, listener: socket.socket) -> int:
     stopped = asyncio.create_task(_stop_signal().wait())
     job_manager: JobManager | None = None
     try:
-        candidate = Candidate(_job_manager_settings(config), _availability(config), _rest_url(config))
+        candidate = _candidate(config)
         election = asyncio.create_task(candidate.run())
 
         async def elected() -> tuple[JobClient, MetadataStore]:
@@ -275,6 +275,16 @@ async def _stand_for_election(config: Config, listener: socket.socket) -> int:
     except StaleLeaderError as error:
         _begin_anew(str(error))
     return EXIT_OK
+
+
+def _candidate(config: Config) -> Candidate:
+    from runtime.jobmanager.candidate import Candidate
+
+    try:
+        return Candidate(_job_manager_settings(config), _availability(config), _rest_url(config))
+    except OSError as error:
+        address = f"{config.jobmanager.rpc_host}:{config.jobmanager.rpc_port}"
+        raise ConfigError(f"cannot listen on {address}: {error.strerror}", hint="Choose another --rpc-port.") from error
 
 
 def _begin_anew(reason: str) -> NoReturn:

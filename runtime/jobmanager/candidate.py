@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 from runtime.config import HighAvailabilitySettings, JobManagerSettings
@@ -50,11 +51,17 @@ class Candidate:
         token = await self._leadership.elected()
         await self._standby.stop()
         store = PostgresMetadataStore(self._records, token, self._leadership.lease)
-        return await JobManager(self._settings, store, may_lead=lambda: self.leads).lead(self._listener)
+        job_manager = JobManager(self._settings, store, may_lead=lambda: self.leads)
+        self._watching = asyncio.create_task(self._watch(job_manager))
+        return await job_manager.lead(self._listener)
 
     async def resign(self) -> None:
         """The JobManager has stopped: a standby may lead at once."""
         await self._leadership.resign()
+
+    async def _watch(self, job_manager: JobManager) -> None:
+        await job_manager.lost_leadership()
+        self._leadership.step_down("a record could not be written")
 
     def _database(self, timeout_ms: int) -> PostgresDatabase:
         return PostgresDatabase(self._availability.metadata_url, self._availability.cluster_id, timeout_ms)

@@ -436,6 +436,9 @@ class JobMaster:
             try:
                 await self._outside_thread.run(self._outside.fence, self.record)
                 break
+            except StaleLeaderError:
+                self._services.lost_leadership()
+                return
             except Exception as error:
                 _log.warning("job %s: fencing its sinks, attempt %d: %s", self.job_id, attempt + 1, error)
                 await asyncio.sleep(FENCE_RETRY_S)

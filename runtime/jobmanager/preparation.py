@@ -304,7 +304,9 @@ class Outside:
         return tuple(SplitState(split) for split in self._enumerator(source).discover(known))
 
     def fence(self, record: JobRecord) -> None:
-        """End every open transaction of the job's sinks. Raises ConnectorError."""
+        """End every open transaction of the job's sinks. Raises ConnectorError, or StaleLeaderError: the writers of a
+        newer leader's must not be fenced."""
+        self._records.check_leader()
         for sink, _ in sinks_of(self._graph):
             namespace = record.namespaces.get(sink.uid)
             if namespace:

@@ -70,7 +70,9 @@ class LeaseRenewed(msgspec.Struct, frozen=True):
 
 
 class LeaseGone(msgspec.Struct, frozen=True):
-    """A renewal or a write was refused: another JobManager has raised the token."""
+    """A renewal or a write was refused: another JobManager has raised the token. Or nothing can be written any more."""
+
+    reason: str = "another JobManager has taken over"
 
 
 class StoreFailed(msgspec.Struct, frozen=True):
@@ -178,10 +180,8 @@ class LeaderElection:
             case LeaseRenewed(sent_at_ms=sent_at_ms):
                 self._waiting = False
                 return self._on_renewed(sent_at_ms, now_ms)
-            case LeaseGone():
-                if self.role is Role.LEADER:
-                    return self._step_down("another JobManager has taken over")
-                return []
+            case LeaseGone(reason=reason):
+                return self._step_down(reason) if self.role is Role.LEADER else []
             case StoreFailed(reason=reason):
                 self._waiting = False
                 return self._on_store_failed(reason, now_ms)

@@ -43,9 +43,9 @@ class Leadership:
         """Our leader token, once we lead."""
         return await asyncio.shield(self._elected)
 
-    def write_refused(self) -> None:
-        """A write has found a newer token."""
-        self._events.put_nowait(core.LeaseGone())
+    def step_down(self, reason: str) -> None:
+        """What leads cannot go on."""
+        self._events.put_nowait(core.LeaseGone(reason))
 
     async def resign(self) -> None:
         """Everything that leads has stopped: a standby may lead at once."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from runtime.api import JobState, ResultLostError
+from runtime.api import JobState, ResultLostError, StaleLeaderError
 from runtime.config import JobManagerSettings
 from runtime.ids import JobId
 from runtime.jobmanager.endpoint import bind_rpc
+from runtime.jobmanager.preparation import Outside
 from runtime.jobmanager.process import JobManager
 from runtime.metadata.jobs import JobRecord, JobRecords
 from runtime.protocol.messages import Failure
@@ -131,3 +132,14 @@ def test_a_leader_of_yesterday_can_neither_change_a_job_nor_stop_its_successor(
         assert [(record.state, record.generation) for record in latest] == [(JobState.SUSPENDED, 5)]
 
     asyncio.run(story())
+
+
+def test_a_leader_of_yesterday_fences_no_writers(place: StorePlace) -> None:
+    """It may have been paused at the end of a job that its successor has started again."""
+    job_id = JobId("a" * 32)
+    outside = Outside(GRAPH, job_id, JobRecords(place.open()))
+    record = JobRecord(job_id, "j", JobState.RUNNING, False, 1)
+    outside.fence(record)
+    place.open()
+    with pytest.raises(StaleLeaderError):
+        outside.fence(record)

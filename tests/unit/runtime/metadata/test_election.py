@@ -160,6 +160,8 @@ def test_a_leader_that_was_paused_steps_down_whatever_it_hears_first() -> None:
 
 def test_a_refused_write_ends_it() -> None:
     assert leader().handle(LeaseGone(), 1_500) == [StepDown("another JobManager has taken over"), ShowLeader(None)]
+    assert leader().handle(LeaseGone("no disk"), 1_500) == [StepDown("no disk"), ShowLeader(None)]
+    assert standby((held(1), 0)).handle(LeaseGone(), 10) == []
 
 
 def test_a_leader_that_resigns_gives_the_lease_back() -> None:

@@ -150,6 +150,15 @@ def test_a_job_and_its_graph(records: JobRecords) -> None:
         records.graph(JOB)
 
 
+def test_a_checkpoint_id_is_reserved_by_a_leader_only(place: StorePlace) -> None:
+    """Also one that is reserved already: a barrier follows."""
+    old = JobRecords(place.open())
+    old.set_next_checkpoint_id(JOB, 7)
+    place.open()
+    with pytest.raises(StaleLeaderError):
+        old.set_next_checkpoint_id(JOB, 5)
+
+
 def test_checkpoint_ids_only_grow(records: JobRecords) -> None:
     assert records.next_checkpoint_id(JOB) == 1
     records.set_next_checkpoint_id(JOB, 7)
