@@ -32,6 +32,7 @@ from runtime.protocol.messages import (
     SlotReady,
     ToSlot,
 )
+from runtime.taskmanager.local_state import LocalState
 from runtime.taskmanager.slot_memory import divide
 from runtime.taskmanager.slot_process import EXIT_GRACE_S, SlotProcess
 from runtime.taskmanager.work_directory import WorkDirectory
@@ -80,7 +81,7 @@ class TaskManager:
             for host, port in self._settings.job_manager_addresses:
                 self._spawn(self._seek_leader(host, port))
             self._spawn(self._watch_loss())
-            self._spawn(self._ping_slots())
+            self._spawn(self._ping_slots(LocalState(directory.path)))
             await self._stopping.wait()
             if self._job_manager is not None:
                 self._job_manager.close()
@@ -141,12 +142,15 @@ class TaskManager:
         _log.info("slot %s ended: %s", slot.slot_id, slot.exit_reason)
         self._send(SlotLost(slot.slot_id, slot.exit_reason))
 
-    async def _ping_slots(self) -> None:
+    async def _ping_slots(self, local_state: LocalState) -> None:
         timeout_ms = self._settings.slot_timeout_ms
         while True:
             await asyncio.sleep(timeout_ms / 1000 / PINGS_PER_TIMEOUT)
             for slot in list(self._slots.values()):
                 slot.ping(timeout_ms)
+            jobs = {slot.job_id for slot in self._slots.values() if slot.job_id is not None}
+            if over := local_state.note(jobs, monotonic_ms()):
+                await asyncio.to_thread(local_state.remove, over)
 
     async def _end_uncancelled(self, slot: SlotProcess, cancelled: CancelTasks) -> None:
         """Cancelled tasks end; one that hangs in a native call ends with its process."""
@@ -272,7 +276,8 @@ class TaskManager:
             case _ if isinstance(message, ToSlot):
                 slot = self._slots.get(message.slot_id)
                 if slot is not None:
-                    slot.busy = slot.busy or isinstance(message, DeployTasks)
+                    if isinstance(message, DeployTasks):
+                        slot.busy, slot.job_id = True, message.job_id
                     slot.send(message)
                     if isinstance(message, CancelTasks):
                         self._spawn(self._end_uncancelled(slot, message))

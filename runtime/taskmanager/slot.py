@@ -32,6 +32,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--load-delay-ms", type=int, default=0, help="load what tasks need so late, or when asked")
     parser.add_argument("--managed-bytes", type=int, default=0, help="memory for state; 0 = unlimited")
     parser.add_argument("--network-bytes", type=int, default=NETWORK_BYTES, help="memory for input channels")
+    parser.add_argument("--local-state-directory", default="", help="where copies of checkpoint files may be kept")
     parser.add_argument("--check-operators", action="store_true", help="assert the invariants of every operator")
     parser.add_argument("--log-level", default="INFO")
     return parser.parse_args(arguments)
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         managed_bytes=options.managed_bytes,
         network_bytes=options.network_bytes,
         check_operators=options.check_operators,
+        local_state_directory=options.local_state_directory,
     )
     serve(settings, options.control_fd, None if options.data_fd is None else socket.socket(fileno=options.data_fd))
     # Without a supervisor nothing here is of use; native threads must not hold up the exit.

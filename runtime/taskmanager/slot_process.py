@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from runtime.clock import monotonic_ms
-from runtime.ids import AttemptId, SlotId
+from runtime.ids import AttemptId, JobId, SlotId
 from runtime.lifeline import Lifeline
 from runtime.protocol.connection import MessageStream
 from runtime.protocol.messages import (
@@ -24,6 +24,7 @@ from runtime.protocol.messages import (
     TaskStateChanged,
     ToSlot,
 )
+from runtime.taskmanager.local_state import FOLDER
 
 _ENDS = frozenset({TaskState.FINISHED, TaskState.CANCELED, TaskState.FAILED})
 EXIT_GRACE_S = 1.0
@@ -57,6 +58,7 @@ class SlotProcess:
     ) -> None:
         self.slot_id = slot_id
         self.busy = False
+        self.job_id: JobId | None = None
         self.started = False
         self.ending = False
         self.offer: SlotOffer | None = None
@@ -98,6 +100,7 @@ class SlotProcess:
                 *("--host", host, "--slot-id", slot_id),
                 *("--managed-bytes", str(managed_bytes)),
                 *("--data-fd", str(listener.fileno()), "--load-delay-ms", str(load_delay_ms)),
+                *("--local-state-directory", str(work_directory.parent / FOLDER)),
                 pass_fds=[fd for fd in inherited if fd is not None],
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,

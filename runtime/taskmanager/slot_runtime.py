@@ -12,11 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import numpy.ma  # noqa: F401 - Arrow asks for it at the first array made of numpy's: a tenth of a second.
 import pyarrow as pa
 
+from connectors.api import CheckpointFiles
 from planner.ir.operators import (
     ChangelogNormalize,
     GlobalWindowAggregate,
@@ -26,6 +28,7 @@ from planner.ir.operators import (
     is_mergeable,
 )
 from planner.ir.types import ChangelogMode
+from runtime.checkpoint.files import open_files
 from runtime.exchange.channel import OutputChannel
 from runtime.exchange.credits import channel_capacity
 from runtime.exchange.frames import channel_schema
@@ -34,12 +37,13 @@ from runtime.exchange.partitioner import partitioner
 from runtime.exchange.remote import DataServer
 from runtime.exchange.writer import RecordWriter
 from runtime.ids import AttemptId, JobId, SlotId
-from runtime.job_settings import duration_ms
+from runtime.job_settings import LOCAL_RECOVERY, boolean, duration_ms
 from runtime.protocol.descriptors import ChannelEnd, OutputDescriptor, TaskDescriptor
 from runtime.protocol.messages import (
     AbortCheckpoint,
     AssignSplits,
     CancelTasks,
+    CheckpointAcknowledged,
     CommitCheckpoint,
     DeployTasks,
     EndSources,
@@ -56,6 +60,7 @@ from runtime.protocol.messages import (
     TriggerCheckpoint,
 )
 from runtime.taskmanager.failures import failure_of
+from runtime.taskmanager.local_copies import FilesWithCopies, LocalCopies
 from runtime.taskmanager.process_memory import GarbageCollection
 from runtime.taskmanager.slot_control import ControlChannel
 from runtime.taskmanager.task import Task, TaskServices
@@ -92,6 +97,7 @@ class SlotSettings(msgspec.Struct, frozen=True):
     managed_bytes: int
     network_bytes: int = NETWORK_BYTES
     check_operators: bool = False
+    local_state_directory: str = ""
 
 
 class Slot:
@@ -107,6 +113,9 @@ class Slot:
         self._generation = 0
         self._tasks: dict[AttemptId, Task] = {}
         self._started: set[AttemptId] = set()
+        self._copies: LocalCopies | None = None
+        self._files: dict[AttemptId, FilesWithCopies] = {}
+        """Of tasks whose job keeps copies."""
 
     def run(self) -> None:
         """Until the supervisor closes the control channel."""
@@ -141,6 +150,8 @@ class Slot:
                 for task in self._current(message, named or tuple(self._tasks)):
                     if task.attempt in self._started:
                         task.deliver(message)
+                if isinstance(message, CommitCheckpoint) and self._copies is not None:
+                    self._copies.committed(message.checkpoint_id)
             case CancelTasks(attempts=attempts):
                 for task in self._current(message, attempts):
                     task.cancel()
@@ -172,6 +183,7 @@ class Slot:
         for descriptor in message.tasks:
             self._control.send(TaskStateChanged(descriptor.attempt, TaskState.INITIALIZING))
             try:
+                self._keep_copies(descriptor)
                 task = Task(descriptor, services)
             except Exception as error:  # A setting that cannot be used, an operator that cannot be built.
                 self._fail(descriptor.attempt, error)
@@ -207,7 +219,22 @@ class Slot:
             managed_bytes=self._settings.managed_bytes // max(1, stateful),
             channel_bytes=channel_capacity(self._settings.network_bytes, channel_count),
             check_operators=self._settings.check_operators,
+            files=self._files_of,
         )
+
+    def _keep_copies(self, descriptor: TaskDescriptor) -> None:
+        """If the job wants it, and there is a place."""
+        if not self._settings.local_state_directory or not boolean(descriptor.settings, LOCAL_RECOVERY, False):
+            return
+        if self._copies is None:
+            self._copies = LocalCopies(Path(self._settings.local_state_directory, descriptor.job_id))
+        self._copies.deployed(descriptor)
+        files = open_files(descriptor.checkpoint_directory)
+        self._files = {attempt: found for attempt, found in self._files.items() if attempt in self._tasks}
+        self._files[descriptor.attempt] = self._copies.over(files)
+
+    def _files_of(self, descriptor: TaskDescriptor) -> CheckpointFiles:
+        return self._files.get(descriptor.attempt) or open_files(descriptor.checkpoint_directory)
 
     def _expect_inputs(self, task: Task) -> None:
         channels = iter(task.inbox.channels)
@@ -248,6 +275,8 @@ class Slot:
     # ------------------------------------------------------------------------------------- from other threads
 
     def _send(self, message: FromSlot) -> None:
+        if isinstance(message, CheckpointAcknowledged) and self._copies is not None:
+            self._copies.acknowledged(message.attempt, message.checkpoint_id, message.snapshot)
         try:
             self._control.send(message)
         except OSError:
@@ -270,10 +299,19 @@ class Slot:
 
     def _metrics(self, task: Task) -> TaskMetrics | None:
         try:
-            return task.metrics()
+            return self._with_reads(task.metrics())
         except Exception:  # A gauge looked at something that its task is changing or has closed: next time.
             log.debug("no metrics of %s", task.attempt, exc_info=True)
             return None
+
+    def _with_reads(self, metrics: TaskMetrics) -> TaskMetrics:
+        files = self._files.get(metrics.attempt)
+        if files is None or not metrics.operators:
+            return metrics
+        uid, figures = next(iter(metrics.operators.items()))
+        reads = {"numLocalStateReads": float(files.reads), "numLocalStateFallbacks": float(files.fallbacks)}
+        operators = {**metrics.operators, uid: {**figures, **reads}}
+        return msgspec.structs.replace(metrics, operators=operators)
 
 
 def serve(settings: SlotSettings, control_fd: int, listener: socket.socket | None) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from connectors.api import CheckpointFiles
 from planner.ir import operators as ir
 from runtime.checkpoint.files import open_files
 from runtime.elements import (
@@ -81,6 +82,8 @@ class TaskServices(msgspec.Struct, frozen=True):
     check_operators: bool = False
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000.0
     wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    files: Callable[[TaskDescriptor], CheckpointFiles] = lambda task: open_files(task.checkpoint_directory)
+    """Of the job's checkpoints."""
 
 
 def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: ir.Operator) -> OperatorContext:
@@ -92,7 +95,7 @@ def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: i
         max_parallelism=descriptor.vertex.max_parallelism,
         key_groups=KeyGroupRange(first, last),
         settings=descriptor.settings,
-        files=open_files(descriptor.checkpoint_directory),
+        files=services.files(descriptor),
         restore=next((r for r in descriptor.restore if r.uid == node.uid), None),
         managed_bytes=services.managed_bytes,
         wall_clock_ms=services.wall_clock_ms,
@@ -144,7 +147,7 @@ class Task:
         self._source = operators.source
         self._sinks = operators.sinks
         self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check)
-        self._files = open_files(descriptor.checkpoint_directory)
+        self._files = services.files(descriptor)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self._files, self.inbox, services.send)
         self._timers = TaskTimers(self._chain, services.wall_clock_ms, lambda: self._checkpoints.stop_id is not None)
         self._work: Iterator[None] | None = None

@@ -20,7 +20,8 @@ _OPERATOR_METRICS = frozenset(
     """currentInputWatermark currentOutputWatermark numRecordsIn numRecordsOut numLateRecordsDropped watermarkLatency
     pendingRecords currentFetchEventTimeLag currentEmitEventTimeLag sourceIdleTime numRecordsInErrors numRecordsSend
     numRecordsSendErrors numRecordsSkipped numRecordsDroppedNotNull numValuesAdjustedToLength numGroups
-    numRetractionsWithoutState numCountsClamped stateBytes""".split()
+    numRetractionsWithoutState numCountsClamped stateBytes numLocalStateReads
+    numLocalStateFallbacks""".split()
 )
 
 
