@@ -107,11 +107,22 @@ class SlotProcess:
                 # What libraries write to the temporary folder goes when the slot goes.
                 env={**os.environ, **_ENVIRONMENT, "TMPDIR": str(work_directory)},
             )
+        except BaseException:
+            ours.close()
+            lifeline.close()
+            raise
         finally:
             theirs.close()
             listener.close()
             lifeline.close_read()
-        stream = MessageStream(*await asyncio.open_connection(sock=ours))
+        try:
+            stream = MessageStream(*await asyncio.open_connection(sock=ours))
+        except BaseException:
+            # The TaskManager ends just now.
+            lifeline.close()
+            process.kill()
+            await process.wait()
+            raise
         slot = cls(slot_id, process, stream, lifeline, work_directory)
         slot.offer = SlotOffer(slot_id, data_port, managed_bytes, process.pid)
         return slot

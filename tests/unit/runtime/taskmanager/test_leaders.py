@@ -139,6 +139,7 @@ def test_the_higher_token_alone_is_obeyed(tmp_path: Path) -> None:
             new.send(deploy(new.slots[0]))
             new.send(ReleaseSlot(new.slots[0]))
             await until("the leader is heard", lambda: new.slots[0] in [lost for lost, _ in new.lost])
+            await until("the slot's successor", lambda: len(new.slots) == 2)
 
     asyncio.run(scenario())
 
