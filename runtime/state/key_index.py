@@ -11,7 +11,7 @@ used again it simply has two entries. Such stale entries go when the table is ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from runtime.key_groups import Hashes
 
 EMPTY = -1
 TABLE_SIZE_MIN = 1 << 10
-LOAD_MAX = 0.5
+LOAD_MAX = 0.375
 MOVED_PER_INSERT = 4
 """Slots moved to a bigger table per new key: the move ends well before the table is full again."""
 MOVED_MIN = 16_384
@@ -32,6 +32,14 @@ SameKey = Callable[[Rows, Rows], Mask]
 """Whether the key in each slot equals the key of the batch's row beside it."""
 SameRow = Callable[[Rows, Rows], Mask]
 """Whether two rows of the batch have equal keys."""
+
+
+class _Ways(NamedTuple):
+    """Where the ways of a batch's keys ended in a table: at the key's entry or at an empty place."""
+
+    hashes: Hashes
+    table: Table
+    ends: Rows
 
 
 class KeyIndex:
@@ -46,6 +54,7 @@ class KeyIndex:
         self._old: Table | None = None
         self._moved = 0
         self._move_end = 0
+        self._ways: _Ways | None = None
 
     @property
     def byte_size(self) -> int:
@@ -60,12 +69,14 @@ class KeyIndex:
         self.live = live
 
     def find(self, hashes: Hashes, same: SameKey) -> Rows:
-        """Slot of each row's key, -1 where there is none."""
-        slots = self._find_in(self._table, hashes, same)
+        """Slot of each row's key, -1 where there is none. Where the way of each key ended is remembered until the next
+        call: an `insert` of the same hashes goes on from there."""
+        slots, ends = self._find_in(self._table, hashes, same)
+        self._ways = _Ways(hashes, self._table, ends)
         if self._old is not None:
             missing = (slots < 0).nonzero()[0]
             if len(missing):
-                slots[missing] = self._find_in(
+                slots[missing], _ = self._find_in(
                     self._old, hashes[missing], lambda found, rows: same(found, missing[rows])
                 )
         return slots
@@ -75,18 +86,27 @@ class KeyIndex:
         distinct key, in order, and returns their slots. Returns slot of each row, and whether it is the first of its
         key."""
         self._reserve(len(rows))
+        ways, self._ways = self._ways, None
+        ends = None
+        if ways is not None and ways.hashes is hashes and ways.table is self._table:
+            ends = ways.ends[rows]
         own_hashes = hashes[rows]
-        owners, places = self._claim(own_hashes, lambda left, right: same(rows[left], rows[right]))
-        first: Mask = owners == np.arange(len(rows))
-        firsts = first.nonzero()[0]
-        new_slots = allocate(rows[firsts])
-        self._table[places[firsts]] = new_slots
-        self.hashes[new_slots] = own_hashes[firsts]
+        owners, places = self._claim(own_hashes, ends, lambda left, right: same(rows[left], rows[right]))
+        if owners is None:
+            first, firsts = np.ones(len(rows), dtype=np.bool_), rows
+        else:
+            first = owners == np.arange(len(rows))
+            places, own_hashes, firsts = places[first], own_hashes[first], rows[first]
+        new_slots = allocate(firsts)
+        self._table[places] = new_slots
+        self.hashes[new_slots] = own_hashes
         self.live[new_slots] = True
         self.live_count += len(new_slots)
         self._entry_count += len(new_slots)
+        if owners is None:
+            return new_slots, first
         slots = np.empty(len(rows), dtype=np.int64)
-        slots[firsts] = new_slots
+        slots[first] = new_slots
         return slots[owners], first
 
     def free(self, slots: Rows) -> None:
@@ -106,47 +126,86 @@ class KeyIndex:
         if end == self._move_end:
             self._old = None
 
-    def _find_in(self, table: Table, hashes: Hashes, same: SameKey) -> Rows:
-        slots = self._probe(table, hashes, np.arange(len(hashes)), None)
+    def _find_in(self, table: Table, hashes: Hashes, same: SameKey) -> tuple[Rows, Rows]:
+        """Slots, and the place at which each key's way ended."""
+        slots, ends = self._probe(table, hashes)
         found = (slots >= 0).nonzero()[0]
         if len(found):
             equal = same(slots[found], found)
-            if not equal.all():
+            if np.count_nonzero(equal) < len(found):
                 # Other keys with the same 64 bits: go on behind them, comparing keys at each step.
                 unequal = found[~equal]
-                slots[unequal] = self._probe(table, hashes, unequal, same)
-        return slots
+                slots[unequal], ends[unequal] = self._probe_exactly(table, hashes, unequal, same)
+        return slots, ends
 
-    def _probe(self, table: Table, hashes: Hashes, rows: Rows, same: SameKey | None) -> Rows:
-        """Per row, the first slot on the key's way with its hash (and, given `same`, its key); -1 without."""
+    def _probe(self, table: Table, hashes: Hashes) -> tuple[Rows, Rows]:
+        """Per row, the first slot on the key's way with its hash, -1 without; and the place where it or nothing is."""
+        mask, stored = len(table) - 1, self.hashes
+        ends = (hashes & np.uint64(mask)).view(np.int64)
+        slots = table.take(ends).astype(np.int64)
+        # An empty place shows the hash of the last slot: whether that is the wanted one or not, nothing is found.
+        rest = ((slots >= 0) & (stored[slots] != hashes)).nonzero()[0]
+        pending, wanted, places = rest, hashes[rest], ends[rest]
+        step = 0
+        while len(rest):
+            step += 1
+            places = (places + step) & mask
+            seen = table.take(places).astype(np.int64)
+            slots[pending], ends[pending] = seen, places
+            rest = ((seen >= 0) & (stored[seen] != wanted)).nonzero()[0]
+            pending, wanted, places = pending[rest], wanted[rest], places[rest]
+        return slots, ends
+
+    def _probe_exactly(self, table: Table, hashes: Hashes, rows: Rows, same: SameKey) -> tuple[Rows, Rows]:
+        """As `_probe`, for some rows, by their keys."""
         mask = len(table) - 1
-        slots = np.full(len(rows), -1, dtype=np.int64)
+        slots = np.full(len(rows), EMPTY, dtype=np.int64)
         wanted = hashes[rows]
-        places = (wanted & np.uint64(mask)).view(np.int64)
-        pending = np.arange(len(rows))
+        ends = (wanted & np.uint64(mask)).view(np.int64)
+        pending, places = np.arange(len(rows)), ends.copy()
         step = 0
         while len(pending):
-            seen = table[places]
-            filled = seen != EMPTY
-            hit = filled & (self.hashes[seen] == wanted)
-            if same is not None and hit.any():
-                hits = hit.nonzero()[0]
-                hit[hits] = same(seen[hits].astype(np.int64), rows[pending[hits]])
-            slots[pending[hit]] = seen[hit]
-            rest = (filled & ~hit).nonzero()[0]
+            seen = table[places].astype(np.int64)
+            hit = (seen >= 0) & (self.hashes[seen] == wanted)
+            hits = hit.nonzero()[0]
+            if len(hits):
+                hit[hits] = same(seen[hits], rows[pending[hits]])
+            slots[pending[hit]], ends[pending] = seen[hit], places
+            rest = ((seen >= 0) & ~hit).nonzero()[0]
             pending, wanted = pending[rest], wanted[rest]
             step += 1
             places = (places[rest] + step) & mask
-        return slots
+        return slots, ends
 
-    def _claim(self, hashes: Hashes, same: SameRow) -> tuple[Rows, Rows]:
+    def _claim(self, hashes: Hashes, ends: Rows | None, same: SameRow) -> tuple[Rows | None, Rows]:
         """A place in the table for each distinct key; provisional entries (-2 - row) stand there. Returns the first row
-        of each row's key, and the places of those."""
+        of each row's key (None: all keys are distinct), and the places of those. `ends`: where the ways of the keys
+        have ended; most find their place empty at once."""
+        table = self._table
+        if ends is None:
+            return self._claim_in_steps(hashes, np.arange(len(hashes)), None, same)
+        entries = np.arange(-2, -2 - len(hashes), -1, dtype=np.int32)
+        seen = table.take(ends)
+        vacant = (seen == EMPTY).nonzero()[0]
+        # Of the rows that want one place the last stays; the first one takes it over if there are several.
+        table[ends[vacant]] = entries[vacant]
+        seen = table.take(ends)
+        beaten = (seen != entries).nonzero()[0]
+        if len(beaten):
+            contested = beaten[seen[beaten] < EMPTY][::-1]
+            table[ends[contested]] = entries[contested]
+            beaten = (table.take(ends) != entries).nonzero()[0]
+        if not len(beaten):
+            return None, ends
+        # From the beginning of their ways: equal keys go the same way step by step.
+        return self._claim_in_steps(hashes, beaten, ends, same)
+
+    def _claim_in_steps(self, hashes: Hashes, pending: Rows, ends: Rows | None, same: SameRow) -> tuple[Rows, Rows]:
+        """`pending` rows have no place yet, all others those in `ends`."""
         table, mask = self._table, len(self._table) - 1
-        owners = np.empty(len(hashes), dtype=np.int64)
-        taken = np.empty(len(hashes), dtype=np.int64)
-        pending = np.arange(len(hashes))
-        places = (hashes & np.uint64(mask)).view(np.int64)
+        owners = np.arange(len(hashes))
+        taken = np.empty(len(hashes), dtype=np.int64) if ends is None else ends
+        places = (hashes[pending] & np.uint64(mask)).view(np.int64)
         step = 0
         while len(pending):
             seen = table[places]

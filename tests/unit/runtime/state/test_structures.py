@@ -79,6 +79,44 @@ def test_entries_that_are_no_longer_right_go_when_the_table_is_made_anew() -> No
     assert index.byte_size < 20_000
 
 
+@pytest.mark.parametrize("distinct_hashes", [1, 7, 300, 1 << 62])
+@pytest.mark.parametrize("found_before", [True, False])
+def test_an_index_tells_keys_of_equal_hashes_and_ways_apart(distinct_hashes: int, found_before: bool) -> None:
+    choice = np.random.default_rng(distinct_hashes % 1_000)
+    key_count = 600 if distinct_hashes < 300 else 4_000
+    spread = choice.integers(0, distinct_hashes, key_count).astype(np.uint64)
+    index = KeyIndex()
+    index.grow(key_count)
+    stored = np.full(key_count, -1)
+    model: dict[int, int] = {}
+    while len(model) < key_count - 5:
+        keys = choice.integers(0, key_count, int(choice.integers(1, 400)))
+        hashes = spread[keys]
+
+        def same_stored(slots: Rows, rows: Rows, keys: Rows = keys) -> npt.NDArray[np.bool_]:
+            return stored[slots] == keys[rows]  # type: ignore[no-any-return]
+
+        def same_rows(left: Rows, right: Rows, keys: Rows = keys) -> npt.NDArray[np.bool_]:
+            return keys[left] == keys[right]  # type: ignore[no-any-return]
+
+        def allocate(first: Rows, keys: Rows = keys) -> Rows:
+            slots = np.arange(len(model), len(model) + len(first))
+            stored[slots] = keys[first]
+            model.update(zip(keys[first].tolist(), slots.tolist(), strict=True))
+            return slots
+
+        slots = index.find(hashes, same_stored)
+        assert slots.tolist() == [model.get(key, -1) for key in keys.tolist()]
+        missing = np.flatnonzero(slots < 0)
+        known = set(model)
+        slots[missing], first = index.insert(hashes if found_before else hashes.copy(), missing, same_rows, allocate)
+        assert slots.tolist() == [model[key] for key in keys.tolist()]
+        for key, is_first in zip(keys[missing].tolist(), first.tolist(), strict=True):
+            assert is_first == (key not in known)
+            known.add(key)
+    assert index.live_count == len(model)
+
+
 def test_an_arena_is_written_anew_when_half_of_it_is_garbage() -> None:
     column = BytesColumn(pa.string(), nullable=True)
     column.grow(1_000)
