@@ -30,7 +30,9 @@ def text_buffers(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.ui
     _, offsets, data = array.buffers()
     if offsets is None or len(array) == 0:
         return np.zeros(1, np.int32), np.zeros(0, np.uint8)
-    return buffer_values(offsets, np.int32)[array.offset : array.offset + len(array) + 1], buffer_values(data, np.uint8)
+    # Not `buffer_values`: a call per buffer adds up.
+    starts: npt.NDArray[np.int32] = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
+    return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
 def text_array(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8], *, binary: bool = False) -> Array:

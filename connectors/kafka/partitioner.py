@@ -31,8 +31,9 @@ def murmur2(keys: Array) -> npt.NDArray[np.uint32]:
     width: type[np.int64 | np.int32] = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     _, raw_bounds, raw_data = keys.buffers()
     # A slice shares its buffers with the whole array and starts at `offset`.
-    bounds = np.frombuffer(memoryview(raw_bounds), width)[keys.offset : keys.offset + len(keys) + 1]  # type: ignore[arg-type]
-    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+    readable: Any = raw_bounds
+    bounds: npt.NDArray[Any] = np.frombuffer(readable, width, len(keys) + 1, keys.offset * width().itemsize)
+    starts, lengths = bounds[:-1] - bounds[0], bounds[1:] - bounds[:-1]
     size = int(bounds[-1] - bounds[0])
     padded = np.zeros(size + 4, np.uint8)
     if raw_data is not None:
@@ -44,7 +45,7 @@ def murmur2(keys: Array) -> npt.NDArray[np.uint32]:
         if end <= shortest:
             _mix_word(hashes, words[starts + (end - 4)])
             continue
-        rows = np.flatnonzero(lengths >= end)
+        rows = (lengths >= end).nonzero()[0]
         mixed = hashes[rows]
         _mix_word(mixed, words[starts[rows] + (end - 4)])
         hashes[rows] = mixed

@@ -82,14 +82,11 @@ class RowDecoder:
         self._place_of = {index: (True, n) for n, index in enumerate(value_columns)}
         self._place_of |= {index: (False, n) for n, index in enumerate(key_columns)}
         self._format_metadata = {field.name: len(probed) + n for n, field in enumerate(of_format)}
+        self.reads_null = options.upsert or isinstance(registry.format(options.value.name), NullReadingFormat)
+        """Whether a record without value is a row: in an upsert table a deletion, else as the format has it."""
         types = [to_arrow(columns[i].type) for i in scan]
         types += [to_arrow(field.type) for field in context.metadata_columns]
         self._schema = pa.schema([pa.field(f"c{i}", t) for i, t in enumerate(types)])
-
-    @property
-    def reads_null(self) -> bool:
-        """Whether a record without value is a row: in an upsert table a deletion, else as the format has it."""
-        return self._options.upsert or isinstance(registry.format(self._options.value.name), NullReadingFormat)
 
     @property
     def _changes_by_format(self) -> bool:

@@ -98,11 +98,11 @@ class RecordBuilder:
                 row_kinds = None if row_kinds is None else row_kinds.take(last)
         count = batch.num_rows
         partitions = self._partitioner.partitions(keys, count, hashes)
-        if count > 1 and (np.diff(partitions) < 0).any():
+        if count > 1 and (partitions[1:] < partitions[:-1]).any():
             # Sorted before they are encoded: columns are moved cheaper than texts.
             # Short integers are sorted by radix.
             narrow = partitions.astype(np.int16) if self._partitioner.partition_count <= 32_768 else partitions
-            order = np.argsort(narrow, kind="stable")
+            order = narrow.argsort(kind="stable")
             batch, partitions = batch.take(order), partitions[order]
             keys = None if keys is None else keys.take(order)
             row_kinds = None if row_kinds is None else row_kinds.take(order)
@@ -159,7 +159,7 @@ def _columns(batch: pa.RecordBatch, indexes: list[int]) -> pa.RecordBatch:
 
 def _lengths(values: Array) -> Int64Array:
     offsets, _ = text_buffers(values)
-    return np.diff(offsets).astype(np.int64)
+    return (offsets[1:] - offsets[:-1]).astype(np.int64)
 
 
 def _milliseconds(column: Array) -> Array:

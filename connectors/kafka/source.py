@@ -231,8 +231,8 @@ class PartitionReader:
             wanted = wanted & ~absent
         order = wanted.nonzero()[0]
         slots = slots[order]
-        if (np.diff(slots) < 0).any():
-            sorting = np.argsort(slots, kind="stable")
+        if (slots[1:] < slots[:-1]).any():
+            sorting = slots.argsort(kind="stable")
             order, slots = order[sorting], slots[sorting]
         return Run(records, order, offsets[order], slots)
 
@@ -258,12 +258,11 @@ class PartitionReader:
         self._event_time_lag_ms = max(0.0, time.time() * 1000 - stamp)
         batch, kept, kinds = self._rows.rows(run)
         row_kinds: Any = None if kinds is None else pa.array(kinds)
-        starts = np.diff(run.slots, prepend=-1).nonzero()[0]
-        bounds = np.append(starts, count)
+        bounds = np.concatenate(([0], (run.slots[1:] != run.slots[:-1]).nonzero()[0] + 1, [count]))
         row_bounds = bounds if kept is None else np.searchsorted(kept, bounds)
         decoded_bounds = bounds if kept is None else np.searchsorted(np.unique(kept), bounds)
         batches = {}
-        for i, number in enumerate(run.slots[starts]):
+        for i, number in enumerate(run.slots[bounds[:-1]].tolist()):
             slot = self._slots[number]
             first, row_count = int(row_bounds[i]), int(row_bounds[i + 1] - row_bounds[i])
             decoded = int(decoded_bounds[i + 1] - decoded_bounds[i])
@@ -271,7 +270,7 @@ class PartitionReader:
             if row_count:
                 rows = batch.slice(first, row_count)
                 changes = None if row_kinds is None else row_kinds.slice(first, row_count)
-                batches[int(number)] = SplitBatch(slot.state.split.id, rows, row_kinds=changes)
+                batches[number] = SplitBatch(slot.state.split.id, rows, row_kinds=changes)
         return batches
 
 

@@ -29,7 +29,8 @@ def last_per_key(keys: Array, hashes: npt.NDArray[np.uint32] | None = None) -> I
     """The rows that are the last of their key, in order; None when all are. Where `hashes` of the keys are all
     different no key is looked at."""
     if hashes is not None:
-        ordered = np.sort(hashes)
+        ordered = hashes.copy()
+        ordered.sort()
         if (ordered[1:] != ordered[:-1]).all():
             return None
     encoded = keys.dictionary_encode(null_encoding="encode")

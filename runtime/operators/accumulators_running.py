@@ -215,7 +215,7 @@ class Extreme:
         if not self._is_max:
             values = ~values
         weights = changes.weights(self._selection)
-        lowest = np.iinfo(np.int64).min
+        lowest = np.int64(-(2**63))
         if weights is not scan.weights or scan.applies is not None:
             values = np.where(weights != 0, values, lowest)
         known = self._counter.states[: scan.group_count] > 0

@@ -113,7 +113,8 @@ def latest(
     was = scan.initial_counts > 0
     kinds = np.where(was, np.int8(UPDATE_AFTER), np.int8(INSERT))
     columns = list(keys) if scan.is_sorted else [key.take(pa.array(scan.order[scan.group_starts])) for key in keys]
-    rows = pa.RecordBatch.from_arrays([*columns, *(state.slice(count) for state in states)], schema=schema)
+    columns += [state.slice(count) for state in states]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     if not repeats_unchanged and was.any():
         groups = np.arange(count)
         shown = changed(Steps(groups, groups, count + groups, was, was), states) | ~was

@@ -44,11 +44,11 @@ class Scan:
         else:
             # Short integers are sorted by radix.
             short = firsts.astype(np.int16) if len(slots) <= _SHORT_MAX else firsts
-            self.order = np.argsort(short, kind="stable")
-            self.group_starts = np.flatnonzero(firsts[self.order] == self.order)
+            self.order = short.argsort(kind="stable")
+            self.group_starts = (firsts[self.order] == self.order).nonzero()[0]
             self.group_slots = slots[self.order[self.group_starts]]
         self.group_count = len(self.group_starts)
-        self.group_ends: Ints = np.append(self.group_starts[1:], self.row_count)
+        self.group_ends: Ints = _ends(self.group_starts, self.row_count)
         self.group_lengths: Ints = self.group_ends - self.group_starts
         self.initial_counts: Ints = counts[self.group_slots]
         self.starts, self.segment_groups = self.group_starts, np.arange(self.group_count)
@@ -65,8 +65,10 @@ class Scan:
         else:
             self._count(self.sorted(deltas))
         self.final_counts: Ints = self.running_counts[self.group_ends - 1]
-        self.lengths: Ints = np.append(self.starts[1:], self.row_count) - self.starts
-        self.has_restarts = len(self.starts) > self.group_count
+        self.has_restarts = self.starts is not self.group_starts
+        self.lengths: Ints = self.group_lengths
+        if self.has_restarts:
+            self.lengths = _ends(self.starts, self.row_count) - self.starts
 
     def sorted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values in order of arrival ordered by group; they may be the same array."""
@@ -76,9 +78,9 @@ class Scan:
         """Running sums per group."""
         if self.is_sorted:
             return initial + values
-        totals = np.cumsum(values)
+        totals = values.cumsum()
         offsets = initial - totals[self.group_starts] + values[self.group_starts]
-        totals += np.repeat(offsets, self.group_lengths)
+        totals += offsets.repeat(self.group_lengths)
         return totals
 
     def _count(self, deltas: Ints) -> None:
@@ -90,12 +92,12 @@ class Scan:
             counts = clamp(counts, self.group_starts, self.group_lengths)
         before = self.before(counts)
         unknown = (before == 0) & (deltas <= 0)
-        self.ignored = int(np.count_nonzero(unknown & (deltas < 0)))
         if lowest < 0:
             self.clamped = int(np.count_nonzero((before > 0) & (before + deltas < 0)))
         self.running_counts = counts
         self.weights = deltas
         if unknown.any():
+            self.ignored = int(np.count_nonzero(unknown & (deltas < 0)))
             self.applies = ~unknown
             self.weights = np.where(unknown, 0, deltas)
         died = before == 0
@@ -133,7 +135,7 @@ class Scan:
         """States of a sum; integers wrap."""
         if self.is_sorted:
             return np.concatenate((initial, initial + values))
-        totals = np.cumsum(values)
+        totals = values.cumsum()
         offsets = self.initial_of_segments(initial) - totals[self.starts] + values[self.starts]
         if self.every:
             totals += np.repeat(offsets, self.lengths)
@@ -163,6 +165,13 @@ class Scan:
         running[self.starts] = np.maximum(running[self.starts], initial)
         running_maximum(running, self.starts, self.lengths)
         return np.concatenate((initial, running))
+
+
+def _ends(starts: Ints, row_count: int) -> Ints:
+    """Where stretches end that begin at `starts` and lie side by side."""
+    ends = np.empty(len(starts), dtype=np.int64)
+    ends[:-1], ends[-1:] = starts[1:], row_count
+    return ends
 
 
 def first_rows(slots: Ints) -> Ints | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -30,6 +31,11 @@ from runtime.operators.source_watermarks import SourceWatermarks
 
 BATCH_ROWS = "table.exec.batch.max-rows"
 BATCH_ROWS_DEFAULT = 8192
+BATCH_BYTES = 2_000_000
+NARROW_COLUMNS_MAX = 3
+NARROW_FACTOR = 2
+"""Rows of few columns make small batches of long messages: a poll takes more of them, because operators have a fixed
+cost per batch."""
 
 COUNT_INTERVAL_MS = 1_000
 
@@ -44,7 +50,9 @@ class SourceOperator:
         self._node = node
         self._context = context
         self._environment = environment
-        self._rows_max = integer(context.settings, BATCH_ROWS, BATCH_ROWS_DEFAULT, minimum=1)
+        factor = NARROW_FACTOR if len(node.scan_columns.columns) <= NARROW_COLUMNS_MAX else 1
+        self._rows_max = integer(context.settings, BATCH_ROWS, factor * BATCH_ROWS_DEFAULT, minimum=1)
+        self._bytes_max = factor * BATCH_BYTES
         self._reader: SourceReader | None = None
         self._live: dict[str, bool] = {}
         self._assigned = False
@@ -101,6 +109,7 @@ class SourceOperator:
                 metadata_columns=metadata_fields(node.metadata_columns),
                 local_time_zone=context.settings.get(LOCAL_TIME_ZONE, "UTC"),
                 rows_max=self._rows_max,
+                bytes_max=self._bytes_max,
             )
         )
         if context.restore is not None and context.restore.splits:
@@ -195,7 +204,7 @@ class SourceOperator:
         """Running maxima of the splits; `outputs` hold the rows of `filled` in order."""
         times = [self._event_times(spec, output, filled) for output in outputs]
         values = np.concatenate([t[0] for t in times])
-        starts = np.cumsum([0, *(read.batch.num_rows for read in filled[:-1])])
+        starts = list(accumulate([read.batch.num_rows for read in filled[:-1]], initial=0))
         maxima = np.maximum.reduceat(values, starts)
         for read, maximum in zip(filled, maxima, strict=True):
             self._watermarks.on_rows(read.split_id, None if maximum == _NO_TIME else int(maximum))

@@ -22,6 +22,9 @@ from connectors.arrow import Array, list_offsets, pc, text_buffers
 from connectors.formats.json.options import JsonOptions
 from planner.ir.types import DataType, Field, TypeRoot
 
+_NULL_TEXTS = pc.JoinOptions(null_handling="replace", null_replacement="null")
+_TO_STRING, _TO_BINARY = pc.CastOptions(pa.string()), pc.CastOptions(pa.binary())
+_INTEGERS = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT})
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
 
@@ -35,7 +38,7 @@ class JsonEncoder:
     def encode(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None = None) -> pa.BinaryArray:
         """One JSON object per row; all rows are inserts."""
         texts = self._objects(list(batch.columns), self._columns, batch.num_rows)
-        encoded = texts.cast(pa.binary())
+        encoded = pc.call_function("cast", [texts], _TO_BINARY)
         assert isinstance(encoded, pa.BinaryArray)
         return encoded
 
@@ -67,6 +70,8 @@ class JsonEncoder:
         """JSON texts of a column without the quotes that surround each of them; NULL stays NULL."""
         if isinstance(array, pa.DictionaryArray):
             array = array.dictionary_decode()
+        if t.root in _INTEGERS:
+            return "", pc.call_function("cast", [array], _TO_STRING), ""
         match t.root:
             case TypeRoot.CHAR | TypeRoot.VARCHAR:
                 return '"', _escape(array), '"'
@@ -150,9 +155,10 @@ def _quoted(name: str) -> str:
 
 def _join(*parts: Any) -> Array:
     """Concatenate texts element by element; a NULL text is written `null`."""
-    if not any(part.null_count for part in parts if isinstance(part, pa.Array)):
-        return pc.binary_join_element_wise(*parts, _text(""))  # A fifth cheaper.
-    return pc.binary_join_element_wise(*parts, _text(""), null_handling="replace", null_replacement="null")
+    for part in parts:
+        if isinstance(part, pa.Array) and part.null_count:
+            return pc.call_function("binary_join_element_wise", [*parts, _text("")], _NULL_TEXTS)
+    return pc.call_function("binary_join_element_wise", [*parts, _text("")])  # A fifth cheaper.
 
 
 def _surround(before: str, texts: Array, after: str) -> Array:

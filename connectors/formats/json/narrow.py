@@ -34,6 +34,7 @@ class NarrowReader:
     def __init__(self, columns: tuple[Field, ...]) -> None:
         self._getters = [attrgetter(f"m{i}") for i in range(len(columns))]
         self._types = [wire_type(column.type) for column in columns]
+        self._are_integers = [pa.types.is_integer(kind) for kind in self._types]
         members: list[Any] = [(f"m{i}", _member_type(column) | None, None) for i, column in enumerate(columns)]
         renamed = {f"m{i}": column.name for i, column in enumerate(columns)}
         self._decoder = msgspec.json.Decoder(msgspec.defstruct("Record", members, rename=renamed, gc=False))
@@ -55,7 +56,8 @@ class NarrowReader:
             records = self._decoder.decode_lines(data)
             if len(records) == count:
                 arrays = [
-                    _column(records, getter, kind) for getter, kind in zip(self._getters, self._types, strict=True)
+                    _integers(records, getter, kind) if is_integer else pa.array(list(map(getter, records)), kind)
+                    for getter, kind, is_integer in zip(self._getters, self._types, self._are_integers, strict=True)
                 ]
                 self._refusals = 0
                 return arrays
@@ -69,11 +71,9 @@ def _member_type(column: Field) -> Any:
     return int if column.type.root in _INTEGERS else str
 
 
-def _column(records: list[Any], getter: attrgetter[Any], kind: pa.DataType) -> Array:
-    if pa.types.is_integer(kind):
-        try:
-            values = np.fromiter(map(getter, records), np.int64, len(records))
-        except TypeError:  # A NULL among them.
-            return pa.array(list(map(getter, records)), kind)
-        return pa.array(values) if pa.types.is_int64(kind) else pa.array(values).cast(kind)
-    return pa.array(list(map(getter, records)), kind)
+def _integers(records: list[Any], getter: attrgetter[Any], kind: pa.DataType) -> Array:
+    try:
+        values = pa.array(np.fromiter(map(getter, records), np.int64, len(records)))
+    except TypeError:  # A NULL among them.
+        return pa.array(list(map(getter, records)), kind)
+    return values if values.type == kind else values.cast(kind)
