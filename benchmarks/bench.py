@@ -2,8 +2,9 @@
 
 Each pipeline reads bids from a topic and writes to another one exactly once, checkpoint interval 1 s, on a cluster
 started by `headrace standalone`. CPU is that of all processes of the cluster, threads of the Kafka client
-included, from the submission of the job until it is FINISHED. Starting a job costs about the same however many rows
-it reads, so a run over few rows is taken off for the second figure. Broker and generator are not counted.
+included, from the submission of the job until it is FINISHED and the processes for the next job are ready. Starting
+a job costs about the same however many rows it reads, so a run over few rows is taken off for the second figure.
+Broker and generator are not counted.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class Bench:
                 session.run(statement)
             meter, began_s = Meter(self._cluster.pid), time.perf_counter()
             session.wait(session.insert(f"INSERT INTO sink {pipeline.query}"), JOB_TIMEOUT_S)
-            run = Run(rows, meter.stop(), time.perf_counter() - began_s)
+            wall_s = time.perf_counter() - began_s
+            run = Run(rows, meter.stop(settled=True), wall_s)
         finally:
             session.close()
         written = count_committed(self._bootstrap_servers, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,10 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_INTERVAL_S = 0.05
 KAFKA_THREADS = "rdk:"
+SETTLED_S = 0.5
+SETTLED_SHARE = 0.1
+"""A tree of processes has settled when it used less than this share of a core for so long."""
+SETTLING_S_MAX = 10.0
 
 
 @dataclass
@@ -52,8 +57,11 @@ class Meter:
         while not self._stop.wait(SAMPLE_INTERVAL_S):
             self._sample()
 
-    def stop(self) -> Usage:
-        """Take the last sample and add up."""
+    def stop(self, *, settled: bool = False) -> Usage:
+        """Take the last sample and add up. With `settled` wait first until the processes have nothing left to do, so
+        that what a short job leaves to be done behind it counts as it does for a long one."""
+        if settled:
+            wait_until_settled(self._root)
         self._stop.set()
         self._thread.join()
         self._sample()
@@ -100,6 +108,27 @@ class Meter:
             except (OSError, IndexError):
                 continue
         return found
+
+
+def wait_until_settled(root_pid: int) -> None:
+    """Until the processes use next to no CPU; gives up after `SETTLING_S_MAX`."""
+    give_up_s = time.monotonic() + SETTLING_S_MAX
+    used = _tree_cpu_s(root_pid)
+    while time.monotonic() < give_up_s:
+        time.sleep(SETTLED_S)
+        before, used = used, _tree_cpu_s(root_pid)
+        if used - before < SETTLED_SHARE * SETTLED_S:
+            return
+
+
+def _tree_cpu_s(root_pid: int) -> float:
+    total = 0.0
+    for pid in descendants(root_pid):
+        try:
+            total += _cpu_s(_stat(Path(f"/proc/{pid}/stat")))
+        except (OSError, IndexError):
+            continue
+    return total
 
 
 def descendants(root_pid: int) -> list[int]:
