@@ -289,7 +289,8 @@ class LocalTask:
 
 class LocalCluster:
     """One start of a job. `manifest` None = a fresh one; else the state of an earlier start, at any parallelism.
-    `channel_bytes`: how much a channel may hold; drawn if it is not given: some jobs are under backpressure always."""
+    `channel_bytes`: how much a channel may hold; drawn if it is not given: some jobs are under backpressure always.
+    `haste`: how often the task that is furthest upstream goes first, so that rows pile up behind it."""
 
     def __init__(
         self,
@@ -300,6 +301,7 @@ class LocalCluster:
         manifest: CheckpointManifest | None = None,
         owner_counts: dict[str, int] | None = None,
         channel_bytes: int | None = None,
+        haste: float = 0.0,
     ) -> None:
         self.graph = graph
         self.directory = directory
@@ -312,6 +314,7 @@ class LocalCluster:
         self._start = next(_STARTS)
         self._committed_id = self.checkpoint_id
         self.now_ms = 0.0
+        self.haste = haste
         self.files = open_files(str(directory))
         self.channel_bytes = channel_bytes or self.random.choice((300, 3_000, 1_000_000))
         self.owner_counts = dict(owner_counts or {})
@@ -412,7 +415,8 @@ class LocalCluster:
             self.now_ms += 1_000.0
             choices = [step for task in self.tasks.values() for step in task.steps()]
         self.now_ms += self.random.choice((0.0, 1.0, 60.0))
-        self.random.choice(choices)()
+        choice = choices[0] if self.random.random() < self.haste else self.random.choice(choices)
+        choice()
         return True
 
     def run(self, steps_max: int | None = None) -> bool:
