@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import assert_never
 
 import msgspec
 
 from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
-from runtime.api import JobState, JobStatus, RecoverySummary, RescaleRefusedError, StaleLeaderError, VertexStatus
+from runtime.api import JobState, JobStatus, RescaleRefusedError, StaleLeaderError
 from runtime.checkpoint import coordination as checkpoints
 from runtime.clock import monotonic_ms, wall_clock_ms
-from runtime.ids import AttemptId, JobId
+from runtime.ids import JobId
 from runtime.job_settings import JobSettings
 from runtime.jobmanager import job_events as events
 from runtime.jobmanager.checkpoint_history import CheckpointHistory
 from runtime.jobmanager.checkpointing import Checkpointing, Generation, acknowledgement
-from runtime.jobmanager.exception_history import ExceptionHistory
 from runtime.jobmanager.job import JobCore
+from runtime.jobmanager.job_page import JobPage
 from runtime.jobmanager.preparation import (
     Outside,
     Restored,
@@ -36,7 +35,7 @@ from runtime.jobmanager.query_result import QueryResult
 from runtime.jobmanager.rescaling import rescale
 from runtime.jobmanager.running_generation import RunningGeneration, Threads
 from runtime.jobmanager.savepoints import SavepointOperations
-from runtime.jobmanager.services import HelperThread, Services
+from runtime.jobmanager.services import Background, HelperThread, Services
 from runtime.metadata.jobs import JobRecord, NamespaceTakenError
 from runtime.protocol import messages
 from runtime.protocol.messages import Failure, Message, TaskMetrics, TaskState
@@ -70,12 +69,9 @@ class JobMaster:
         self._history = CheckpointHistory()
         self._damaged_files: set[str] = set()
         """Files of checkpoints that tasks have found damaged."""
-        self._exceptions = ExceptionHistory()
-        self._restart_ms = 0
-        """How long the latest restart took."""
+        self._page = JobPage(self._core)
         self.savepoints = SavepointOperations()
-        self._metrics: dict[AttemptId, TaskMetrics] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._is_rescaling = False
         self._actor: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -159,41 +155,10 @@ class JobMaster:
 
     def report(self, metrics: TaskMetrics) -> None:
         """Figures of one task; kept after the job has ended."""
-        execution = self._core.execution
-        if execution is not None and execution.knows(metrics.attempt):
-            self._metrics[metrics.attempt] = metrics
+        self._page.report(metrics)
 
     def status(self) -> JobStatus:
-        execution = self._core.execution
-        return JobStatus(
-            job_id=self.job_id,
-            name=self.record.name,
-            state=self._core.state,
-            start_ms=self.record.submitted_at_ms,
-            end_ms=self.record.end_ms,
-            state_timestamps_ms=self.record.state_timestamps_ms,
-            vertices=tuple(
-                VertexStatus(
-                    v.id,
-                    v.name,
-                    v.parallelism,
-                    v.max_parallelism,
-                    execution.counts(v.id) if execution else {TaskState.CREATED.value: v.parallelism},
-                    tuple(metrics for attempt, metrics in sorted(self._metrics.items()) if attempt.vertex_id == v.id),
-                )
-                for v in (execution.graph if execution is not None else self.graph).vertices
-            ),
-            checkpoints=self._history.summary(),
-            restarts=self.record.restarts,
-            slots_missing=self._core.slots_missing,
-            failure=self._core.failure or self.record.failure,
-            generation=self.record.generation,
-            is_query=self.graph.is_query,
-            restore_notes=self.record.restore_notes,
-            recovery=self._recovery(),
-            exceptions=self._exceptions.entries,
-            exceptions_truncated=self._exceptions.is_truncated,
-        )
+        return self._page.status(self.record, self._history.summary())
 
     # --------------------------------------------------------------------------------------------------------- actor
 
@@ -252,7 +217,7 @@ class JobMaster:
             case events.RecordState():
                 await self._record_state(command)
             case events.RecordFailure():
-                self._exceptions.add(command, self.graph, wall_clock_ms())
+                self._page.failed(command, self.graph)
             case events.PrepareGeneration():
                 await self._begin_generation()
             case events.RequestSlots():
@@ -268,45 +233,14 @@ class JobMaster:
             case events.ReleaseSlots():
                 self._end_generation()
             case events.ReportRestart():
-                self._report_restart(command)
+                self._page.restarted(command)
             case events.FenceSinks():
-                self._spawn(self._fence())
+                self._background.spawn(self._fence())
             case events.LoseTasks() | events.PrepareRegion() | events.EndSources() | events.CancelTasks():
                 if self._running is not None:
-                    await self._perform_running(self._running, command)
+                    await self._running.perform(command, self._background, self.record, self.graph)
             case _ as unknown:
                 assert_never(unknown)
-
-    async def _perform_running(
-        self,
-        running: RunningGeneration,
-        command: events.LoseTasks | events.PrepareRegion | events.EndSources | events.CancelTasks,
-    ) -> None:
-        match command:
-            case events.LoseTasks(attempts=attempts):
-                await running.lose(attempts)
-            case events.PrepareRegion(number=number):
-                self._spawn(running.prepare_region(number, self.record, self.graph))
-            case events.EndSources(attempts=attempts):
-                running.end_sources(attempts)
-            case events.CancelTasks(attempts=attempts):
-                running.cancel(attempts)
-
-    def _report_restart(self, command: events.ReportRestart) -> None:
-        self._restart_ms = command.duration_ms
-        tasks = f"{command.tasks} of {command.of_tasks} tasks"
-        _log.info("job %s: %s run again %d ms after they failed", self.job_id, tasks, command.duration_ms)
-
-    def _recovery(self) -> RecoverySummary:
-        """Of a job that has ended nothing is down or up."""
-        if self._core.state.terminal:
-            return RecoverySummary(self._core.full_restarts, self._restart_ms, -1, -1)
-        if self._core.down_since_ms is not None:
-            down_ms = monotonic_ms() - self._core.down_since_ms
-            return RecoverySummary(self._core.full_restarts, down_ms, down_ms, 0)
-        started_ms = self.record.state_timestamps_ms.get(JobState.RUNNING.value)
-        up_ms = wall_clock_ms() - started_ms if started_ms is not None else 0
-        return RecoverySummary(self._core.full_restarts, self._restart_ms, 0, up_ms)
 
     async def _record_state(self, command: events.RecordState) -> None:
         now_ms = wall_clock_ms()
@@ -344,17 +278,9 @@ class JobMaster:
 
     def _stop(self) -> None:
         self._end_generation()
-        for task in self._background:
-            task.cancel()
+        self._background.cancel()
         self._durable.close()
-        self._closing = asyncio.get_running_loop().create_task(self._close_outside())
-
-    async def _close_outside(self) -> None:
-        try:
-            await self._outside_thread.run(self._outside.close)
-        except Exception as error:
-            _log.warning("job %s: closing a source's enumerator: %s", self.job_id, error)
-        self._outside_thread.close()
+        self._closing = asyncio.get_running_loop().create_task(self._threads.close_outside(self._outside))
 
     # -------------------------------------------------------------------------------------------------- a generation
 
@@ -365,7 +291,7 @@ class JobMaster:
         except (ConnectorError, NamespaceTakenError) as error:
             self.post(events.PreparationFailed(failure_of(error)))
         else:
-            self._spawn(self._prepare())
+            self._background.spawn(self._prepare())
 
     async def _prepare(self) -> None:
         records, store = self._services.records, self._services.store
@@ -393,7 +319,6 @@ class JobMaster:
         assert self._prepared is not None
         if command.number == 0:
             restored, splits = self._prepared
-            self._metrics = {}
             self._running = RunningGeneration(
                 self._services,
                 self._settings,
@@ -406,8 +331,7 @@ class JobMaster:
                 self._queue.put_nowait,
             )
         assert self._running is not None
-        keys = {attempt.key for attempt in command.attempts}
-        self._metrics = {attempt: m for attempt, m in self._metrics.items() if attempt.key not in keys}
+        self._page.deployed(command.attempts)
         self._running.deploy(command.attempts, command.number)
 
     async def _start_tasks(self, command: events.StartTasks) -> None:
@@ -443,8 +367,3 @@ class JobMaster:
                 _log.warning("job %s: fencing its sinks, attempt %d: %s", self.job_id, attempt + 1, error)
                 await asyncio.sleep(FENCE_RETRY_S)
         self.post(events.SinksFenced())
-
-    def _spawn(self, coroutine: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)

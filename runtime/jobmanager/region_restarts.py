@@ -126,15 +126,10 @@ class RegionRestarts:
         same new slot."""
         keys = frozenset().union(*(self._regions[attempt.key] for attempt in attempts))
         waiting = [restart.keys for restart in self._active]
-        while joined := [other for other in waiting if self._belong_together(execution, keys, other)]:
+        while joined := [other for other in waiting if _belong_together(execution, keys, other)]:
             keys = keys.union(*joined)
             waiting = [other for other in waiting if other not in joined]
         return keys
-
-    @staticmethod
-    def _belong_together(execution: ExecutionGraph, keys: frozenset[TaskKey], other: frozenset[TaskKey]) -> bool:
-        shared = {execution.place(key) for key in keys} & {execution.place(key) for key in other}
-        return bool(keys & other) or any(execution.slot_at(place) is None for place in shared)
 
     def lost_place(self, execution: ExecutionGraph, place: SlotPlace) -> bool:
         """A slot is gone that several restarts were to use again: they must become one."""
@@ -286,3 +281,9 @@ class RegionRestarts:
     def _in_phase(self, number: int, phase: Phase) -> _Restart | None:
         restart = self._restarts.get(number)
         return restart if restart is not None and restart.phase is phase else None
+
+
+def _belong_together(execution: ExecutionGraph, keys: frozenset[TaskKey], other: frozenset[TaskKey]) -> bool:
+    """They have a task in common, or a place that has no slot: only one may ask for it."""
+    shared = {execution.place(key) for key in keys} & {execution.place(key) for key in other}
+    return bool(keys & other) or any(execution.slot_at(place) is None for place in shared)

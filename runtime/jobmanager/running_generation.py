@@ -23,7 +23,7 @@ from runtime.jobmanager.preparation import Outside, Restored, SourceSplits, refu
 from runtime.jobmanager.restore_choice import output_would_repeat
 from runtime.jobmanager.savepoints import SavepointOperations
 from runtime.jobmanager.scheduler import SlotInfo
-from runtime.jobmanager.services import HelperThread, Services
+from runtime.jobmanager.services import Background, HelperThread, Services
 from runtime.jobmanager.split_assigner import SplitAssigner
 from runtime.metadata.jobs import JobRecord
 from runtime.protocol.messages import CancelTasks, EndSources, Failure, StartTasks, ToSlot
@@ -38,13 +38,20 @@ class Threads(msgspec.Struct, frozen=True):
     durable: HelperThread
     outside: HelperThread
 
+    async def close_outside(self, outside: Outside) -> None:
+        try:
+            await self.outside.run(outside.close)
+        except Exception as error:
+            _log.warning("closing a source's enumerator: %s", error)
+        self.outside.close()
+
 
 Poster = Callable[[events.JobEvent | tuple[int, checkpoints.CoordinatorEvent]], None]
 """The job's queue. Coordinator events carry their generation."""
 
 
 class RunningGeneration:
-    """From deployment to `close`. Belongs to the job's actor, but for `prepare_region`, which runs beside it."""
+    """From deployment to `close`. Belongs to the job's actor, but for `_prepare_region`, which runs beside it."""
 
     def __init__(
         self,
@@ -154,16 +161,16 @@ class RunningGeneration:
 
     def _go(self, attempts: Collection[AttemptId], restored: Restored) -> None:
         self._splits.assign(attempts, restored.plan)
-        self.send_to(attempts, lambda slot, here: StartTasks(slot.slot_id, self._job_id, self.number, here))
+        self._send_to(attempts, lambda slot, here: StartTasks(slot.slot_id, self._job_id, self.number, here))
 
     # ----------------------------------------------------------------------------------------- restarts of regions
 
-    async def lose(self, attempts: Sequence[AttemptId]) -> None:
+    async def _lose(self, attempts: Sequence[AttemptId]) -> None:
         self._splits.lost(attempts)
         if self.checkpoints is not None:
             await self.checkpoints.handle(checkpoints.TasksLost(tuple(attempts)))
 
-    async def prepare_region(self, restart: int, record: JobRecord, graph: JobGraph) -> None:
+    async def _prepare_region(self, restart: int, record: JobRecord, graph: JobGraph) -> None:
         """Answers with an event. A checkpoint that is being stored may be the one to restore, so its outcome is
         awaited."""
         try:
@@ -198,13 +205,24 @@ class RunningGeneration:
 
     # -------------------------------------------------------------------------------------------------------- slots
 
-    def cancel(self, attempts: Collection[AttemptId]) -> None:
-        self.send_to(attempts, lambda slot, here: CancelTasks(slot.slot_id, self._job_id, self.number, here))
+    async def perform(
+        self,
+        command: events.LoseTasks | events.PrepareRegion | events.EndSources | events.CancelTasks,
+        background: Background,
+        record: JobRecord,
+        graph: JobGraph,
+    ) -> None:
+        match command:
+            case events.LoseTasks(attempts=attempts):
+                await self._lose(attempts)
+            case events.PrepareRegion(number=restart):
+                background.spawn(self._prepare_region(restart, record, graph))
+            case events.EndSources(attempts=attempts):
+                self._send_to(attempts, lambda slot, here: EndSources(slot.slot_id, self._job_id, self.number, here))
+            case events.CancelTasks(attempts=attempts):
+                self._send_to(attempts, lambda slot, here: CancelTasks(slot.slot_id, self._job_id, self.number, here))
 
-    def end_sources(self, attempts: Collection[AttemptId]) -> None:
-        self.send_to(attempts, lambda slot, here: EndSources(slot.slot_id, self._job_id, self.number, here))
-
-    def send_to(
+    def _send_to(
         self, attempts: Collection[AttemptId], message: Callable[[SlotInfo, tuple[AttemptId, ...]], ToSlot]
     ) -> None:
         """One message to each slot that has some of them."""

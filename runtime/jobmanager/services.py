@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -57,3 +57,20 @@ class HelperThread:
     def close(self) -> None:
         """Calls that have not begun are dropped; one that runs is not waited for."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class Background:
+    """What runs beside an actor, until it ends or is cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
