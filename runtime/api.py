@@ -146,6 +146,22 @@ class RecoverySummary(msgspec.Struct, frozen=True):
     up_time_ms: int = 0
 
 
+class CheckpointConfig(msgspec.Struct, frozen=True):
+    """How a job is checkpointed; as in its settings, but for what the job does not allow. `aligned_timeout_ms` None =
+    barriers never overtake. `location`: where its checkpoints are."""
+
+    interval_ms: int = 0
+    timeout_ms: int = 0
+    min_pause_ms: int = 0
+    concurrent_max: int = 1
+    tolerable_failures: int = 0
+    retained_count: int = 1
+    retention: str = ""
+    aligned_timeout_ms: int | None = None
+    state_backend: str = ""
+    location: str = ""
+
+
 class JobStatus(msgspec.Struct, frozen=True):
     """A job as the job page shows it. `start_ms`/`end_ms` epoch ms, `end_ms` -1 while it lives. `slots_missing` > 0:
     tasks wait in SCHEDULED for that many more slots. `failure` is the latest one (also of a job that restarted)."""
@@ -165,6 +181,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     is_query: bool = False
     restore_notes: tuple[str, ...] = ()
     """What the user should know about the savepoint that the job was started from."""
+    checkpoint_config: CheckpointConfig = CheckpointConfig()
     recovery: RecoverySummary = RecoverySummary()
     exceptions: tuple[FailureEntry, ...] = ()
     """Newest first, since this JobManager has the job."""

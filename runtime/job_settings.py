@@ -21,6 +21,7 @@ CHECKPOINT_RETENTION = "execution.checkpointing.externalized-checkpoint-retentio
 RESTART_STRATEGY = "restart-strategy.type"
 STATE_BACKEND = "state.backend.type"
 STATE_BACKENDS = ("hashmap", "rocksdb")
+DEFAULT_STATE_BACKEND = "hashmap"
 RECOVERY_PATH = "execution.state-recovery.path"
 LOCAL_RECOVERY = "execution.state-recovery.from-local"
 IGNORE_UNCLAIMED_STATE = "execution.state-recovery.ignore-unclaimed-state"
@@ -158,7 +159,7 @@ def boolean(settings: Mapping[str, str], key: str, default: bool) -> bool:
 
 def parse_job_settings(settings: Mapping[str, str]) -> JobSettings:
     """Raises SettingError for the first value that cannot be used."""
-    backend = settings.get(STATE_BACKEND, "hashmap").strip().lower()
+    backend = settings.get(STATE_BACKEND, DEFAULT_STATE_BACKEND).strip().lower()
     if backend not in STATE_BACKENDS:
         raise SettingError(STATE_BACKEND, f"'{backend}' is not supported; use {' or '.join(STATE_BACKENDS)}")
     accept_duplicates = boolean(settings, ACCEPT_DUPLICATES, False)

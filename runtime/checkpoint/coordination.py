@@ -137,13 +137,15 @@ class ReserveCheckpointId(msgspec.Struct, frozen=True):
 class SendBarriers(msgspec.Struct, frozen=True):
     """`stop`: sources give nothing after the barrier until they hear of the checkpoint's commit or abort. `full`: every
     state is written whole. `aligned_timeout_ms`: how long a task waits for the barriers of its other inputs before they
-    overtake what is in flight (0 = not at all, None = for ever: savepoints are aligned)."""
+    overtake what is in flight (0 = not at all, None = for ever: savepoints are aligned). `committed_id`: the latest
+    checkpoint of this generation whose commit has been sent (0 = none yet)."""
 
     checkpoint_id: int
     attempts: tuple[AttemptId, ...]
     stop: bool = False
     full: bool = False
     aligned_timeout_ms: int | None = None
+    committed_id: int = 0
 
 
 class EndSources(msgspec.Struct, frozen=True):

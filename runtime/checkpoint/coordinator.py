@@ -95,6 +95,7 @@ class CheckpointCoordinator:
         self._floors = dict(floors)
         self._pending: dict[int, PendingCheckpoint] = {}
         """In order of their ids."""
+        self._committed_id = 0
         self._stopped = False
         self._given_up: deque[int] = deque(maxlen=GIVEN_UP_REMEMBERED)
         self._failures = 0
@@ -224,9 +225,10 @@ class CheckpointCoordinator:
         number = self._next_id
         self._next_id += 1
         direct = self._tasks.triggered_directly()
-        checkpoint = PendingCheckpoint(number, now_ms, savepoint, direct)
+        aligned_timeout_ms = self._settings.aligned_timeout_ms if savepoint is None else None
+        checkpoint = PendingCheckpoint(number, now_ms, savepoint, direct, aligned_timeout_ms, self._committed_id)
         self._pending[number] = checkpoint
-        return [ReserveCheckpointId(number, savepoint), checkpoint.barriers(direct, self._settings.aligned_timeout_ms)]
+        return [ReserveCheckpointId(number, savepoint), checkpoint.barriers(direct)]
 
     def _on_wanted(self, event: CheckpointWanted, now_ms: int) -> list[CoordinatorCommand]:
         if event.attempt not in self._tasks.live:
@@ -246,7 +248,7 @@ class CheckpointCoordinator:
             waits = not self._tasks.is_done(event.attempt) and checkpoint.waits_for_ack(event.attempt)
             if waits and event.attempt not in checkpoint.barrier_sent:
                 checkpoint.barrier_sent.add(event.attempt)
-                barriers.append(checkpoint.barriers({event.attempt}, self._settings.aligned_timeout_ms))
+                barriers.append(checkpoint.barriers({event.attempt}))
         return barriers or self._trigger_if_due(now_ms)
 
     def _on_finished(self, event: TaskFinished, now_ms: int) -> list[CoordinatorCommand]:
@@ -314,6 +316,7 @@ class CheckpointCoordinator:
             self._end(checkpoint, now_ms)
             copied = DiscardSnapshots(checkpoint.checkpoint_id, tuple(checkpoint.acks.values()))
             return [SavepointTaken(checkpoint.savepoint), copied, *self._trigger_if_due(now_ms)]
+        self._committed_id = checkpoint.checkpoint_id
         checkpoint.enter(Phase.COMMITTING, now_ms)
         commands: list[CoordinatorCommand] = [SendCommit(checkpoint.checkpoint_id)]
         for older in list(self._pending.values()):

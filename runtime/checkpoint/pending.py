@@ -20,16 +20,25 @@ class Phase(StrEnum):
 
 
 class PendingCheckpoint:
-    """The coordinator's notes on one checkpoint. `savepoint`: the user's wish that it fulfils."""
+    """The coordinator's notes on one checkpoint. `savepoint`: the user's wish that it fulfils; `aligned_timeout_ms` and
+    `committed_id` are for its barriers."""
 
     def __init__(
-        self, checkpoint_id: int, triggered_at_ms: int, savepoint: SavepointWanted | None, barrier_sent: set[AttemptId]
+        self,
+        checkpoint_id: int,
+        triggered_at_ms: int,
+        savepoint: SavepointWanted | None,
+        barrier_sent: set[AttemptId],
+        aligned_timeout_ms: int | None,
+        committed_id: int,
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.triggered_at_ms = triggered_at_ms
         self.savepoint = savepoint
         self.barrier_sent = barrier_sent
         """Tasks whose barrier came from here, not through their inputs."""
+        self._aligned_timeout_ms = aligned_timeout_ms
+        self._committed_id = committed_id
         self.phase = Phase.ACKNOWLEDGING
         self.phase_since_ms = triggered_at_ms
         self.acks: dict[AttemptId, SubtaskSnapshot] = {}
@@ -57,15 +66,14 @@ class PendingCheckpoint:
         coordinator's to decide."""
         return self.phase_since_ms + timeout_ms if self.phase in (Phase.ACKNOWLEDGING, Phase.COMMITTING) else None
 
-    def barriers(self, attempts: set[AttemptId], aligned_timeout_ms: int | None) -> SendBarriers:
-        """`aligned_timeout_ms` holds for checkpoints; savepoints are always aligned."""
-        is_savepoint = self.savepoint is not None
+    def barriers(self, attempts: set[AttemptId]) -> SendBarriers:
         return SendBarriers(
             self.checkpoint_id,
             tuple(sorted(attempts)),
             stop=self.stops,
-            full=is_savepoint,
-            aligned_timeout_ms=None if is_savepoint else aligned_timeout_ms,
+            full=self.savepoint is not None,
+            aligned_timeout_ms=self._aligned_timeout_ms,
+            committed_id=self._committed_id,
         )
 
     def committed_epochs(self) -> Iterator[tuple[SinkOwner, int]]:

@@ -12,7 +12,7 @@ import msgspec
 from planner.ir import codec
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Sink
-from runtime.api import StaleLeaderError
+from runtime.api import CheckpointConfig, StaleLeaderError
 from runtime.checkpoint import coordination as core
 from runtime.checkpoint import savepoint as savepoints
 from runtime.checkpoint.coordinator import CheckpointCoordinator
@@ -25,9 +25,10 @@ from runtime.checkpoint.manifest import (
     VertexRecord,
 )
 from runtime.checkpoint.snapshot import SubtaskSnapshot
+from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import monotonic_ms, wall_clock_ms
 from runtime.ids import AttemptId
-from runtime.job_settings import CheckpointSettings, JobSettings
+from runtime.job_settings import DEFAULT_STATE_BACKEND, STATE_BACKEND, CheckpointSettings, JobSettings
 from runtime.jobmanager.checkpoint_history import CheckpointHistory
 from runtime.jobmanager.execution_graph import ExecutionGraph
 from runtime.jobmanager.preparation import Restored
@@ -103,7 +104,7 @@ class Checkpointing:
         self._may_store = asyncio.Event()
         self._may_store.set()
         self._core = CheckpointCoordinator(
-            _coordinated(settings, generation),
+            effective_settings(settings, generation.graph, generation.record),
             [task_role(generation.graph, attempt) for attempt in generation.execution.attempts],
             next_checkpoint_id,
             dict(restored.plan.floors),
@@ -203,6 +204,7 @@ class Checkpointing:
                     stop=barriers.stop,
                     full=barriers.full,
                     aligned_timeout_ms=barriers.aligned_timeout_ms,
+                    committed_id=barriers.committed_id,
                 )
                 self._services.slots.send(slot, trigger)
 
@@ -384,15 +386,34 @@ class Checkpointing:
         return task
 
 
-def _coordinated(settings: JobSettings, generation: Generation) -> CheckpointSettings:
+def effective_settings(settings: JobSettings, graph: JobGraph, record: JobRecord) -> CheckpointSettings:
     """What holds for this job. A query is not checkpointed by itself. Where sinks commit, and where barriers may
     overtake, there is one checkpoint at a time, whatever the user has set (as in Flink for the latter)."""
     checkpoint = settings.checkpoint
-    alone = bool(generation.record.namespaces) or checkpoint.aligned_timeout_ms is not None
+    alone = bool(record.namespaces) or checkpoint.aligned_timeout_ms is not None
     return msgspec.structs.replace(
         checkpoint,
-        interval_ms=0 if generation.graph.is_query else checkpoint.interval_ms,
+        interval_ms=0 if graph.is_query else checkpoint.interval_ms,
         concurrent_max=1 if alone else checkpoint.concurrent_max,
+    )
+
+
+def checkpoint_config(
+    graph: JobGraph, record: JobRecord, settings: JobSettings, store: CheckpointStore
+) -> CheckpointConfig:
+    """For the job's page."""
+    effective = effective_settings(settings, graph, record)
+    return CheckpointConfig(
+        interval_ms=effective.interval_ms,
+        timeout_ms=effective.timeout_ms,
+        min_pause_ms=effective.min_pause_ms,
+        concurrent_max=effective.concurrent_max,
+        tolerable_failures=effective.tolerable_failures,
+        retained_count=effective.retained_count,
+        retention=effective.retention.value,
+        aligned_timeout_ms=effective.aligned_timeout_ms,
+        state_backend=graph.settings.get(STATE_BACKEND, DEFAULT_STATE_BACKEND),
+        location=store.uri(record.job_id),
     )
 
 

@@ -19,7 +19,7 @@ from runtime.ids import JobId
 from runtime.job_settings import JobSettings
 from runtime.jobmanager import job_events as events
 from runtime.jobmanager.checkpoint_history import CheckpointHistory
-from runtime.jobmanager.checkpointing import Checkpointing, Generation, acknowledgement
+from runtime.jobmanager.checkpointing import Checkpointing, Generation, acknowledgement, checkpoint_config
 from runtime.jobmanager.job import JobCore
 from runtime.jobmanager.job_page import JobPage
 from runtime.jobmanager.preparation import (
@@ -158,7 +158,9 @@ class JobMaster:
         self._page.report(metrics)
 
     def status(self) -> JobStatus:
-        return self._page.status(self.record, self._history.summary())
+        config = checkpoint_config(self.graph, self.record, self._settings, self._services.store)
+        status = self._page.status(self.record, self._history.summary())
+        return msgspec.structs.replace(status, checkpoint_config=config)
 
     # --------------------------------------------------------------------------------------------------------- actor
 

@@ -23,7 +23,14 @@ from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
 from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
-from runtime.job_settings import ALLOW_REWIND, CHECKPOINT_INTERVAL, JobSettings, RecoverySettings, SettingError
+from runtime.job_settings import (
+    ALLOW_REWIND,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_RETENTION,
+    JobSettings,
+    RecoverySettings,
+    SettingError,
+)
 from runtime.jobmanager.restore_choice import RestoreChoice, RetainedCheckpoint, choose_checkpoint
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, SavepointOrigin
 from runtime.operators.calc import LOCAL_TIME_ZONE
@@ -182,9 +189,10 @@ def refuse_rewind(record: JobRecord, highest_marker: int, restored_id: int) -> N
     raise _rewind(f"a sink has committed checkpoint {highest_marker}, the savepoint is checkpoint {restored_id}")
 
 
-def keeps_checkpoints(state: JobState, graph: JobGraph, settings: JobSettings) -> bool:
-    """Whether the checkpoints of a job that has ended stay. What a FINISHED one holds is committed."""
-    if graph.is_query or state is JobState.FINISHED:
+def keeps_checkpoints(state: JobState, graph: JobGraph, settings: JobSettings, *, forgotten: bool = False) -> bool:
+    """Whether the checkpoints of a job that has ended stay. What a FINISHED one holds is committed. `forgotten`: the
+    job's record goes, and with it what stayed only because nobody had said otherwise."""
+    if graph.is_query or state is JobState.FINISHED or (forgotten and CHECKPOINT_RETENTION not in graph.settings):
         return False
     return settings.checkpoint.retention.keeps(failed=state is JobState.FAILED)
 

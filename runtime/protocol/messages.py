@@ -153,7 +153,7 @@ class AssignSplits(_Message, frozen=True):
 class TriggerCheckpoint(_Message, frozen=True):
     """Put a barrier into the listed tasks: sources, and tasks whose inputs have all ended. `stop` as in Barrier.
     `aligned_timeout_ms`: after how long barriers overtake what is in flight (0 = at once, None = never). `full`: every
-    state is written whole."""
+    state is written whole. `committed_id`: the latest durable checkpoint, 0 = none."""
 
     slot_id: SlotId
     job_id: JobId
@@ -163,6 +163,7 @@ class TriggerCheckpoint(_Message, frozen=True):
     stop: bool = False
     aligned_timeout_ms: int | None = None
     full: bool = False
+    committed_id: int = 0
 
 
 class CommitCheckpoint(_Message, frozen=True):

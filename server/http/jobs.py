@@ -1,5 +1,5 @@
-"""The part of Flink's JobManager REST API that tools read: overview, jobs, checkpoints, TaskManagers, cancel.
-Savepoints are in `savepoints`.
+"""The part of Flink's JobManager REST API that tools read: overview, jobs, TaskManagers, cancel.
+Checkpoints are in `checkpoints`, savepoints in `savepoints`.
 
 Offered without prefix and under /v1. Figures Headrace does not have are left out, never invented.
 """
@@ -13,7 +13,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from runtime.api import (
-    CheckpointSummary,
     ClusterOverview,
     JobClient,
     JobState,
@@ -23,6 +22,7 @@ from runtime.api import (
     UnknownJobError,
     VertexStatus,
 )
+from server.http.checkpoints import add_checkpoints
 from server.http.errors import NotFoundError, bad_parameter
 from server.http.job_exceptions import add_exceptions
 from server.http.job_ids import NOT_FOUND, no_job, parse_job_id, status_of
@@ -40,6 +40,7 @@ def jobs_router(jobs: JobClient, product_version: str) -> APIRouter:
     _add_cluster(router, jobs, product_version)
     _add_jobs(router, jobs)
     add_exceptions(router, jobs)
+    add_checkpoints(router, jobs)
     add_savepoints(router, jobs)
     add_rescaling(router, jobs)
     return router
@@ -100,11 +101,6 @@ def _add_jobs(router: APIRouter, jobs: JobClient) -> None:
     async def job_status(job_id: str) -> Response:
         """The state of one job."""
         return json_response({"status": (await status_of(jobs, job_id)).state.value})
-
-    @router.get("/jobs/{job_id}/checkpoints")
-    async def checkpoints(job_id: str) -> Response:
-        """Counts of checkpoints and the latest committed one."""
-        return json_response(_checkpoints(await status_of(jobs, job_id)))
 
     @router.patch("/jobs/{job_id}")
     async def cancel(job_id: str, request: Request) -> Response:
@@ -262,59 +258,6 @@ def _aggregate_state(task_states: dict[str, int]) -> str:
         if task_states.get(state):
             return state
     return "FINISHED" if task_states.get("FINISHED") else "CREATED"
-
-
-def _checkpoints(job: JobStatus) -> dict[str, Any]:
-    summary = job.checkpoints
-    completed = None
-    if summary.latest_completed_id:
-        completed = {
-            "className": "completed",
-            "id": summary.latest_completed_id,
-            "status": "COMPLETED",
-            "is_savepoint": False,
-            "savepointFormat": None,
-            "trigger_timestamp": summary.latest_completed_at_ms - int(summary.latest_duration_ms),
-            "latest_ack_timestamp": summary.latest_completed_at_ms,
-            "checkpointed_size": summary.latest_bytes,
-            "state_size": summary.latest_bytes,
-            "end_to_end_duration": summary.latest_duration_ms,
-            "checkpoint_type": "CHECKPOINT",
-            "external_path": summary.latest_path,
-            "discarded": False,
-        }
-    return {
-        "counts": {
-            "restored": 1 if summary.restored_id else 0,
-            "total": summary.triggered,
-            "in_progress": summary.in_progress,
-            "completed": summary.completed,
-            "failed": summary.failed,
-        },
-        "latest": {
-            "completed": completed,
-            "savepoint": _savepoint(summary),
-            "failed": None,
-            "restored": {"id": summary.restored_id} if summary.restored_id else None,
-        },
-        "history": [completed] if completed is not None else [],
-    }
-
-
-def _savepoint(summary: CheckpointSummary) -> dict[str, Any] | None:
-    if not summary.latest_savepoint_id:
-        return None
-    return {
-        "className": "completed",
-        "id": summary.latest_savepoint_id,
-        "status": "COMPLETED",
-        "is_savepoint": True,
-        "savepointFormat": "CANONICAL",
-        "latest_ack_timestamp": summary.latest_savepoint_at_ms,
-        "checkpoint_type": "SAVEPOINT",
-        "external_path": summary.latest_savepoint_path,
-        "discarded": False,
-    }
 
 
 def _task_manager(status: TaskManagerStatus) -> dict[str, Any]:

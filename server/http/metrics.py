@@ -63,10 +63,13 @@ def _job(job: JobStatus) -> Iterator[Sample]:
     yield prefix + "numberOfCompletedCheckpoints", labels, summary.completed
     yield prefix + "numberOfFailedCheckpoints", labels, summary.failed
     yield prefix + "numberOfInProgressCheckpoints", labels, summary.in_progress
+    yield prefix + "totalNumberOfCheckpoints", labels, summary.triggered
+    if summary.restored_at_ms:
+        yield prefix + "lastCheckpointRestoreTimestamp", labels, summary.restored_at_ms
     if summary.latest_completed_id:
         yield prefix + "lastCheckpointDuration", labels, summary.latest_duration_ms
         yield prefix + "lastCheckpointSize", labels, summary.latest_bytes
-        yield prefix + "lastCheckpointFullSize", labels, summary.latest_bytes
+        yield prefix + "lastCheckpointFullSize", labels, summary.latest_full_bytes
         yield prefix + "lastCheckpointCompletedTimestamp", labels, summary.latest_completed_at_ms
     for vertex in job.vertices:
         for metrics in vertex.metrics:

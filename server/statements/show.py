@@ -22,7 +22,7 @@ from planner.sql.statements import (
     ShowTables,
     ShowViews,
 )
-from runtime.api import JobStatus
+from runtime.api import JobState, JobStatus
 from server.lazy_planner import planner_api
 from server.secrets import masked, masked_sql
 from server.statements.context import StatementContext, kind_of, unknown
@@ -102,8 +102,12 @@ async def show_columns(statement: ShowColumns, context: StatementContext) -> Sta
 
 
 def jobs_table(jobs: Sequence[JobStatus], notices: list[str]) -> StatementResult:
-    """Jobs as SHOW JOBS and DESCRIBE JOB show them; what a job waits for is a notice, since the columns are Flink's."""
+    """Jobs as SHOW JOBS and DESCRIBE JOB show them; what a job waits for, and why it restarts or has failed, are
+    notices, since the columns are Flink's."""
     notices.extend(f"Job {j.job_id} waits for {j.slots_missing} more slots." for j in jobs if j.slots_missing)
+    for job in jobs:
+        if job.failure is not None and job.state in (JobState.RESTARTING, JobState.FAILING, JobState.FAILED):
+            notices.append(f"Job {job.job_id} is {job.state.value}: {job.failure.message}")
     return rows(JOB_COLUMNS, [[j.job_id, masked_sql(j.name), j.state.value, j.start_ms * 1000] for j in jobs])
 
 
