@@ -44,12 +44,15 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     be the job's last: until it is committed (then the sources end) or given up, no row follows and no timer fires.
     `aligned_timeout_ms`: how long from now on it stays in its place; then it overtakes the elements before it, which
     become part of the checkpoint (0 = it has overtaken all it met; None = it never does). Whoever passes it on takes
-    off the time that it has spent there, so clocks of processes need not agree."""
+    off the time that it has spent there, so clocks of processes need not agree. `full`: every state is written whole;
+    `committed_id`: the latest durable checkpoint when it was made, 0 = none."""
 
     checkpoint_id: int
     generation: int
     stop: bool = False
     aligned_timeout_ms: float | None = None
+    full: bool = False
+    committed_id: int = 0
 
 
 class EndOfInput(msgspec.Struct, frozen=True, tag="end"):

@@ -27,7 +27,7 @@ from runtime.state.arrays import (
     to_arrow,
 )
 from runtime.state.encoding import decode, encode
-from runtime.state.key_index import grown
+from runtime.state.growing import grown
 from runtime.state.protocol import Slots
 
 INLINE_BYTES = 12

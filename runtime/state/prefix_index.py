@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.key_groups import Hashes
-from runtime.state.key_index import KeyIndex, Rows, grown
+from runtime.state.growing import grown
+from runtime.state.key_index import KeyIndex, Rows
 
 HOLE = -1
 PIECE_MIN = 2

@@ -12,14 +12,15 @@ import pyarrow as pa
 
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
 from runtime.state.columns import Column, Keys, make_column
-from runtime.state.key_index import KeyIndex, Mask, Rows, grown
+from runtime.state.growing import grown
+from runtime.state.key_index import KeyIndex, Mask, Rows
 from runtime.state.protocol import KEY_GROUP_FIELD, Slots
 
 Array = Any
 
 CAPACITY_MIN = 256
 DOUBLED_UP_TO = 1 << 20
-"""Rows up to which a store doubles; above it grows by a quarter, so that room never used stays small."""
+"""Rows up to which a store doubles; above it grows by a sixteenth, which costs nothing and is all it counts as used."""
 SEQUENCE_FIELD = pa.field("sequence", pa.int64(), nullable=False)
 """Segment column of tables with a prefix: rows by the order in which they were made."""
 LAST_WRITE_FIELD = pa.field("last_write_ms", pa.int64(), nullable=False)
@@ -191,7 +192,7 @@ class RowStore:
             self.last_write[slots] = rows.column(LAST_WRITE_FIELD.name).to_numpy()
 
     def _grow(self) -> None:
-        factor = 2.0 if self.capacity < DOUBLED_UP_TO else 1.25
+        factor = 2.0 if self.capacity < DOUBLED_UP_TO else 1.0625
         ahead = max(CAPACITY_MIN, int(self.capacity * factor))
         if self.capacity_target is not None:
             ahead = min(ahead, self.capacity_target)

@@ -17,6 +17,7 @@ import msgspec
 from connectors.api import CheckpointFiles
 from planner.ir import operators as ir
 from runtime.checkpoint.files import open_files
+from runtime.checkpoint.notices import CheckpointNotices
 from runtime.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
@@ -86,7 +87,9 @@ class TaskServices(msgspec.Struct, frozen=True):
     """Of the job's checkpoints."""
 
 
-def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: ir.Operator) -> OperatorContext:
+def operator_context(
+    descriptor: TaskDescriptor, services: TaskServices, notices: CheckpointNotices, node: ir.Operator
+) -> OperatorContext:
     """What an operator of the task is told of its surroundings."""
     first, last = key_group_range(descriptor.subtask_index, descriptor.parallelism, descriptor.vertex.max_parallelism)
     return OperatorContext(
@@ -99,6 +102,7 @@ def operator_context(descriptor: TaskDescriptor, services: TaskServices, node: i
         restore=next((r for r in descriptor.restore if r.uid == node.uid), None),
         managed_bytes=services.managed_bytes,
         wall_clock_ms=services.wall_clock_ms,
+        notices=notices,
     )
 
 
@@ -136,9 +140,10 @@ class Task:
             backpressured_ms=lambda: self.account.backpressured_ms,
         )
         self._recovered = RecoveredInput(descriptor)
+        self._notices = CheckpointNotices()
         operators = build_operators(
             descriptor.vertex.operators,
-            lambda node: operator_context(descriptor, services, node),
+            lambda node: operator_context(descriptor, services, self._notices, node),
             environment,
             checked=services.check_operators,
             apart=self._recovered.entered_operators,
@@ -484,7 +489,14 @@ class Task:
                     assert self._source is not None, "splits for a task without a source"
                     self._source.add_splits(splits, all_assigned)
                 case TriggerCheckpoint(checkpoint_id=checkpoint_id, generation=generation, stop=stop):
-                    barrier = Barrier(checkpoint_id, generation, stop, message.aligned_timeout_ms)
+                    barrier = Barrier(
+                        checkpoint_id,
+                        generation,
+                        stop,
+                        message.aligned_timeout_ms,
+                        full=message.full,
+                        committed_id=message.committed_id,
+                    )
                     self._barriers.on_trigger(barrier, is_busy=self._work is not None)
                 case AbortCheckpoint(checkpoint_id=checkpoint_id):
                     self._barriers.on_aborted(checkpoint_id)
@@ -494,6 +506,7 @@ class Task:
                 case CommitCheckpoint(checkpoint_id=checkpoint_id):
                     if self._source is not None:
                         self._source.checkpoint_committed(checkpoint_id)
+                    self._notices.committed(checkpoint_id)
                     self._checkpoints.on_committed(checkpoint_id, by_sinks=False)
                     if self._checkpoints.stop_id == checkpoint_id and self._source is not None and not self._ended:
                         self._drain = False  # The job ends with this checkpoint: nothing may fire.
@@ -505,6 +518,7 @@ class Task:
 
     def _capture(self, barrier: Barrier) -> None:
         self._chain.flush()
+        self._notices.at_barrier(barrier.checkpoint_id, full=barrier.full, committed_id=barrier.committed_id)
         self._checkpoints.capture(barrier.checkpoint_id, ended=self._ended, last=barrier.stop)
         self._services.collect_garbage(barrier.checkpoint_id)
 

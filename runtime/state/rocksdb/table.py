@@ -14,7 +14,8 @@ from runtime.key_groups import Hashes, KeyGroups, hash_columns
 from runtime.state.change_log import ChangeLog
 from runtime.state.columns import last_of_each
 from runtime.state.encoding import decode, encode
-from runtime.state.key_index import Rows, grown
+from runtime.state.growing import grown
+from runtime.state.key_index import Rows
 from runtime.state.keyed_table import MemoryKeyedTable, check_columns
 from runtime.state.protocol import Slots
 from runtime.state.rocksdb.database import Family, View

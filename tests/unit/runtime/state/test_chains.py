@@ -105,7 +105,7 @@ class Job:
         models = [copy.deepcopy(pair.model) for pair in self._pairs]
         handles: list[SegmentHandle] = []
         for pair in self._pairs:
-            pair.notices.announce_full(self._checkpoint_id)
+            pair.notices.at_barrier(self._checkpoint_id, full=True)
             handles += pair.backend.capture(self._checkpoint_id)()
         assert {(handle.is_delta, handle.checkpoint_id) for handle in handles} <= {(False, self._checkpoint_id)}
         if self._choice.random() < 0.3:
