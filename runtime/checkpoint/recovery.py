@@ -20,6 +20,7 @@ from planner.ir.operators import Sink, Source
 from runtime.checkpoint.in_flight_plan import TaskKey, plan_in_flight
 from runtime.checkpoint.manifest import CheckpointManifest, SinkRecord, VertexRecord
 from runtime.checkpoint.refusal import RestoreRefusedError
+from runtime.checkpoint.segment_order import merged
 from runtime.checkpoint.snapshot import InFlightRestore, OperatorRestore, OperatorSnapshot, SegmentHandle
 from runtime.key_groups import key_group_range
 
@@ -189,12 +190,10 @@ def _restore(
 
 
 def _segments(state: _OperatorState, first: int, last: int) -> tuple[SegmentHandle, ...]:
-    return tuple(
-        segment
+    return merged([
+        [s for s in snapshot.segments if s.key_group_first <= last and first <= s.key_group_last]
         for _, snapshot in state.snapshots
-        for segment in snapshot.segments
-        if segment.key_group_first <= last and first <= segment.key_group_last
-    )
+    ])  # fmt: skip
 
 
 def _clocks(state: _OperatorState, first: int, last: int) -> dict[int, int]:

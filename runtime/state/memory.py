@@ -16,6 +16,7 @@ from runtime.operators.protocol import KeyGroupRange, OperatorContext
 from runtime.state.errors import StateTooLargeError
 from runtime.state.keyed_table import MemoryKeyedTable
 from runtime.state.protocol import KEY_GROUP_FIELD, KeyedTable, Reduce, WindowState, WriteSegments
+from runtime.state.read_once import ReadOnce
 from runtime.state.row_store import REMOVED_FIELD, TableShape
 from runtime.state.segment_chain import ChainFile, SnapshotPlan, TableChain, WindowChain, removed_windows
 from runtime.state.segments import SegmentWriter, read_owned
@@ -105,9 +106,10 @@ class SegmentedBackend(ABC):
         """Read the files of a table; what the next snapshot may name of them."""
         plain = table.shape.segment_schema.names
         inherited: list[ChainFile] | None = []
+        files = ReadOnce(self._files)
         for handle in handles:
             counts: Counter[int] = Counter()
-            for rows in read_owned(self._files, handle, self._owned):
+            for rows in read_owned(files, handle, self._owned):
                 table.restore(rows, handle.path)
                 counts.update(count_groups(rows)[0])
                 # Columns that a file lacks (of a time to live that is new) are made up at each restore.
@@ -121,6 +123,7 @@ class SegmentedBackend(ABC):
     def _restore_windows(self, state: MemoryWindowState, handles: Sequence[SegmentHandle]) -> list[ChainFile]:
         """Read the files of windows but for what later files of the same key groups have removed."""
         inherited: list[ChainFile] = []
+        files = ReadOnce(self._files)
         removals = self._read_removals(handles)
         for position, handle in enumerate(handles):
             if handle.is_removal:
@@ -130,7 +133,7 @@ class SegmentedBackend(ABC):
                 continue
             counts: Counter[int] = Counter()
             ends: set[int] = set()
-            for rows in read_owned(self._files, handle, self._owned):
+            for rows in read_owned(files, handle, self._owned):
                 ends |= count_windows(rows)[1]
                 rows = _without_removed(rows, removals, position)
                 if rows.num_rows:
@@ -143,9 +146,10 @@ class SegmentedBackend(ABC):
     def _read_removals(self, handles: Sequence[SegmentHandle]) -> dict[tuple[int, int], list[int]]:
         """Window and key group → positions of the files that say that what is before them is gone."""
         removals: dict[tuple[int, int], list[int]] = defaultdict(list)
+        files = ReadOnce(self._files)
         for position, handle in enumerate(handles):
             if handle.is_removal:
-                for rows in read_owned(self._files, handle, self._owned):
+                for rows in read_owned(files, handle, self._owned):
                     groups, ends = (column.to_numpy().tolist() for column in rows.columns)
                     for group, end in zip(groups, ends, strict=True):
                         removals[end, group].append(position)

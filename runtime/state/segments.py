@@ -23,6 +23,7 @@ from connectors.api import CheckpointFiles
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
 from runtime.state.errors import SegmentError
+from runtime.state.read_once import SegmentFiles
 
 FORMAT_VERSION = 1
 STATE_FOLDER = "state"
@@ -96,7 +97,7 @@ class SegmentWriter:
         )
 
 
-def read_owned(files: CheckpointFiles, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+def read_owned(files: SegmentFiles, handle: SegmentHandle, owned: KeyGroupRange) -> Iterator[pa.RecordBatch]:
     """The rows that the handle names of the key groups in `owned`, in stored order. The file is read once, whole: its
     checksum is that of all its bytes. Raises SegmentError, OSError."""
     owned = KeyGroupRange(max(owned.first, handle.key_group_first), min(owned.last, handle.key_group_last))
