@@ -4,6 +4,7 @@ output is exact, and a leader of yesterday changes nothing."""
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.support.topics import Record, create_topic, open_transactions, produc
 pytestmark = pytest.mark.kafka
 TAKEOVER_S = 15.0
 PERIOD_S = 0.1
+ROUNDS = 15
 NUMBERS_PER_PERIOD = 100
 
 
@@ -156,6 +158,40 @@ def test_the_database_goes_away(kafka: str, postgres: PostgresServer, tmp_path: 
             assert cluster.terminate(leader) == 0
             cluster.until("the other one leads", lambda: cluster.leader() == 1 - leader, 2)
             numbers.end(1 - leader)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", [1, 2])
+def test_leaders_come_and_go(kafka: str, postgres: PostgresServer, tmp_path: Path, seed: int) -> None:
+    """Killed, paused, told to end, cut off from the database, at any moment and twice in a row."""
+    pick = random.Random(seed)
+    with (
+        HighAvailabilityCluster(tmp_path, postgres.url, lease_ms=1_500) as cluster,
+        Numbers(cluster, kafka, 0) as numbers,
+    ):
+        cluster.until("first rows", numbers.flows, 60)
+        for _ in range(ROUNDS):
+            victim = cluster.leader()
+            match pick.choice(["kill", "pause", "terminate", "database"]):
+                case "kill":
+                    cluster.kill(victim)
+                    cluster.start(victim)
+                case "terminate":
+                    cluster.terminate(victim)
+                    cluster.start(victim)
+                case "pause":
+                    cluster.pause(victim)
+                    time.sleep(pick.random() * 4)
+                    cluster.resume(victim)
+                case _:
+                    postgres.stop()
+                    time.sleep(pick.random() * 3)
+                    postgres.restart()
+            if pick.random() < 0.7:
+                cluster.wait_for_tasks(numbers.job_id, pick.randrange(2), 120)
+                time.sleep(pick.random())
+        cluster.wait_for_tasks(numbers.job_id, 0, 120)
+        numbers.end(1)
 
 
 def _refusal(cluster: HighAvailabilityCluster, job_id: str, index: int) -> GatewayError | None:
