@@ -7,7 +7,7 @@ import pytest
 
 from planner.ir.job_graph import EdgeKind, JobGraph
 from runtime.checkpoint.recovery import plan_restore
-from runtime.ids import JobId, SlotId, TaskManagerId
+from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.jobmanager.deployment import DeploymentPlan, consumer_indexes, deployments
 from runtime.jobmanager.execution_graph import ExecutionGraph, group_sizes
 from runtime.jobmanager.scheduler import SlotInfo
@@ -149,3 +149,18 @@ def test_illegal_reports_change_nothing() -> None:
     assert execution.move(attempt, TaskState.FINISHED)
     assert not execution.move(attempt, TaskState.FAILED)
     assert execution.counts(0) == {"FINISHED": 1}
+
+
+def test_a_region_is_deployed_alone_with_its_new_attempts() -> None:
+    graph = two(EdgeKind.FORWARD, 2, 2)
+    execution, _ = deployed(graph)
+    old = execution.attempt(0, 0)
+    attempts = execution.replace([(0, 1), (1, 1)])
+    assert not execution.knows(AttemptId(JOB, 1, 0, 1, 0))
+    assert execution.attempt(0, 0) == old
+    plan = DeploymentPlan("/c", "inc", {"sink": "ns"}, {}, plan_restore(graph, None, {}))
+    (message,) = deployments(execution, plan, attempts)
+    assert [(t.attempt.key, t.attempt.number) for t in message.tasks] == [((0, 1), 1), ((1, 1), 1)]
+    source, sink = message.tasks
+    assert [end.attempt for end in source.outputs[0].consumers] == [sink.attempt]
+    assert [end.attempt for end in sink.inputs[0].producers] == [source.attempt]

@@ -8,6 +8,7 @@ from runtime.jobmanager.scheduler import (
     GrantSlots,
     ReportMissing,
     ReportSlotLost,
+    RequestWithdrawn,
     Scheduler,
     SchedulerCommand,
     SchedulerEvent,
@@ -16,6 +17,7 @@ from runtime.jobmanager.scheduler import (
     SlotRemoved,
     SlotsReleased,
     SlotsRequested,
+    SlotsReturned,
 )
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
@@ -98,3 +100,33 @@ def test_an_offer_repeated_for_a_used_slot_changes_nothing() -> None:
     run(scheduler, SlotsRequested(A, {"default": 1}))
     assert run(scheduler, SlotAdded(slot("tm0", 0))) == []
     assert scheduler.slots_free == 0
+
+
+def test_a_slot_is_best_where_its_files_are() -> None:
+    scheduler = cluster(3, 1)
+    tm1, tm2 = TaskManagerId("tm1"), TaskManagerId("tm2")
+    request = SlotsRequested(A, {"default": 3}, preferred={"default": (tm2, None, tm1)})
+    assert granted(run(scheduler, request)) == ["tm2/0/1", "tm0/0/1", "tm1/0/1"]
+
+
+def test_a_wish_that_cannot_be_fulfilled_waits_for_nobody() -> None:
+    scheduler = cluster(2, 1)
+    gone = TaskManagerId("tm9")
+    request = SlotsRequested(A, {"default": 2}, preferred={"default": (gone, TaskManagerId("tm0"))})
+    assert granted(run(scheduler, request)) == ["tm1/0/1", "tm0/0/1"]
+
+
+def test_requests_of_one_job_are_apart() -> None:
+    scheduler = cluster(0, 0)
+    run(scheduler, SlotsRequested(A, {"default": 1}, 1), SlotsRequested(A, {"default": 1}, 2))
+    run(scheduler, SlotsRequested(A, {"default": 1}, 3), RequestWithdrawn(A, 1))
+    (grant, short) = run(scheduler, SlotAdded(slot("tm0", 0)))
+    assert isinstance(grant, GrantSlots)
+    assert (grant.number, short) == (2, ReportMissing(A, 1, 3))
+    # Some of a job's slots are given back; its other request waits on.
+    assert run(scheduler, SlotsReturned(A, (SlotId("tm0/0/1"), SlotId("tm7/0/1")))) == [EndSlot(slot("tm0", 0))]
+    assert run(scheduler, SlotsReturned(B, (SlotId("tm0/0/1"),))) == []
+    assert granted(run(scheduler, SlotAdded(slot("tm0", 1)))) == ["tm0/1/1"]
+    run(scheduler, SlotsRequested(A, {"default": 1}, 4))
+    assert run(scheduler, SlotsReleased(A)) == [EndSlot(slot("tm0", 1))]
+    assert run(scheduler, SlotAdded(slot("tm0", 2))) == []

@@ -15,9 +15,11 @@ from runtime.exchange.fetch import fetch
 from runtime.ids import AttemptId
 from runtime.lifeline import ORPHANED_EXIT_CODE
 from runtime.protocol.messages import (
+    CancelTasks,
     CheckpointAcknowledged,
     CheckpointCommitted,
     DeployTasks,
+    EndSources,
     InputsEnded,
     Ping,
     Pong,
@@ -173,3 +175,23 @@ def test_a_failing_expression_is_a_users_failure(tmp_path: Path) -> None:
         assert (failed.failure.domain, failed.failure.retry) == ("user", False)
         assert "1 / n" in failed.failure.message
         assert "Traceback" not in failed.failure.message
+
+
+def test_what_is_said_to_all_is_not_for_a_task_that_still_restores(tmp_path: Path) -> None:
+    """Two regions in a slot: one runs, the other starts again. The commit is for the first only."""
+    runs, restores = attempt(1), attempt(2)
+    with SlotProcess() as slot:
+        slot.deploy(task(runs, (values(1), greater(0), COLLECT), str(tmp_path)))
+        slot.start()
+        slot.wait_state(runs, TaskState.RUNNING)
+        slot.deploy(task(restores, (values(2), greater(0), COLLECT), str(tmp_path)))
+        slot.commit(1)
+        slot.wait(CheckpointCommitted, lambda m: m.attempt == runs)
+        slot.send(EndSources(slot.slot_id, JOB, 1), Ping(7))
+        slot.wait(Pong, lambda m: m.number == 7)
+        assert not slot.find(CheckpointCommitted, lambda m: m.attempt == restores)
+        # One is cancelled, the other goes on.
+        slot.send(CancelTasks(slot.slot_id, JOB, 1, (restores,)))
+        slot.wait_state(restores, TaskState.CANCELED)
+        slot.commit(2)
+        slot.wait(CheckpointCommitted, lambda m: m.attempt == runs and m.checkpoint_id == 2)
