@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import signal
 from collections import Counter
 from pathlib import Path
@@ -119,3 +121,42 @@ def test_forward_pipelines_restart_one_by_one(kafka: str, tmp_path: Path) -> Non
     numbers = asyncio.run(run(tmp_path, graph, [(0, 0), (1, 2)], slots=2))
     assert numbers == {"0.0": 1, "1.0": 1, "0.1": 0, "1.1": 0, "0.2": 1, "1.2": 1}
     check_output(kafka, topic)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(3))
+def test_slots_die_at_any_moment(kafka: str, tmp_path: Path, seed: int) -> None:
+    """Also while other regions restart, tasks are cancelled, checkpoints are stored, sinks commit."""
+    pick = random.Random(seed)
+    topics = [unique_name(f"region-{name}") for name in "abc"]
+    for topic in topics:
+        create_topic(kafka, topic)
+    a, b, c = (statement(kafka, topic, 2 * i, 2 - i // 2) for i, topic in enumerate(topics))
+    edges = ((0, 1, EdgeKind.HASH), (2, 3, EdgeKind.FORWARD), (4, 5, EdgeKind.FORWARD))
+    settings = {**SETTINGS, "restart-strategy.fixed-delay.attempts": "1000"}
+    graph = graphs.graph(*a, *b, *c, edges=tuple(graphs.edge(*edge) for edge in edges), settings=settings)
+
+    async def story() -> JobStatus:
+        async with RuntimeCluster(tmp_path, task_managers=2, slots=2) as cluster:
+            job_id = await cluster.job_manager.submit(graph)
+            reached = 0
+            for _ in range(15):
+                status = await cluster.until(
+                    job_id,
+                    "progress",
+                    lambda s, r=reached: s.state.terminal or s.checkpoints.latest_completed_id > r,  # type: ignore[misc]
+                )
+                if status.state.terminal:
+                    break
+                reached = status.checkpoints.latest_completed_id
+                for _ in range(pick.randint(1, 2)):
+                    await asyncio.sleep(pick.random() * 0.8)
+                    pids = [pid for tm in await cluster.job_manager.task_managers() for pid in tm.slot_pids]
+                    with contextlib.suppress(ProcessLookupError, IndexError):
+                        os.kill(pick.choice(pids), signal.SIGKILL)
+            return await finished(cluster, job_id, timeout_s=180)
+
+    status = asyncio.run(story())
+    assert status.restarts > status.recovery.full_restarts
+    for topic in topics:
+        check_output(kafka, topic)
