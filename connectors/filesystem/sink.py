@@ -118,19 +118,21 @@ class FileWriter:
         self._published = 0
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
-        """What the restored checkpoint lists becomes visible; other hidden files of these owners are removed."""
+        """What the restored checkpoint lists becomes visible; other hidden files of these owners are removed. The
+        notes of commits are the markers."""
         _make_directory(self._options)
-        for state in owners:
-            self._resolve(state)
+        markers = {state.owner: self._resolve(state) for state in owners}
         sync_directory(self._directory)
-        return {}
+        return markers
 
-    def _resolve(self, state: OwnerState) -> None:
+    def _resolve(self, state: OwnerState) -> int:
+        """The highest checkpoint whose commit had begun before."""
         prefix = name_prefix(self._context.namespace, state.owner)
         note = CommitNote(self._directory, prefix, self._context.attempt)
         if state.owner != self._context.subtask_index:
             self._old_notes.append(note)
-        begun = max(note.read(), state.floor)
+        noted = note.read()
+        begun = max(noted, state.floor)
         pending = sorted(state.pending, key=lambda each: each.checkpoint_id)
         if pending:
             last = pending[-1]
@@ -142,6 +144,7 @@ class FileWriter:
             if still_open is not None:
                 publish_up_to(still_open, self._context.attempt, may_be_taken=last.checkpoint_id <= begun)
         remove_hidden(self._directory, prefix)
+        return noted
 
     def write(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None) -> None:
         if batch.num_rows == 0:

@@ -52,7 +52,8 @@ def writer(
     made = sink.writer(context(subtask, attempt, namespace))
     assert isinstance(made, FileWriter)
     assert isinstance(made, FinishingWriter)
-    assert made.recover(owners or [OwnerState(subtask, pending)]) == {}
+    resolved = owners or [OwnerState(subtask, pending)]
+    assert set(made.recover(resolved)) == {state.owner for state in resolved}
     return made
 
 
@@ -318,3 +319,17 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match="cannot be made: Not a directory") as caught:
         connector("filesystem").sink(definition(tmp_path / "file" / "below")).prepare("job-0")
     assert not caught.value.retry
+
+
+def test_a_commit_leaves_a_marker_that_recovery_answers_with(tmp_path: Path) -> None:
+    """So a start from an older checkpoint is known to repeat output. What was never committed leaves none."""
+    every_checkpoint = {"sink.rolling-policy.file-size": "1b"}
+    first = writer(tmp_path, "a1", options=every_checkpoint)
+    first.write(rows(1), None)
+    first.prepare_commit(7)
+    first.commit(7)
+    first.write(rows(2), None)
+    first.prepare_commit(8)
+    die(first)
+    sink = connector("filesystem").sink(definition(tmp_path, "json"))
+    assert sink.writer(context(0, "a2", "job-0")).recover([OwnerState(0), OwnerState(1)]) == {0: 7, 1: 0}
