@@ -13,6 +13,7 @@ RESERVED_FROM_BYTES = 1 << 20
 """Smaller arrays are copied: that takes less than a millisecond."""
 RESERVED_BYTES_MIN = 1 << 30
 RESERVED_FACTOR = 16
+HUGE_PAGE_BYTES = 2 << 20
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 NumpyArray = npt.NDArray[Any]
@@ -26,6 +27,8 @@ def grown(array: NumpyArray, capacity: int) -> NumpyArray:
     if flat is None or len(flat) < capacity * words:
         flat = _allocated(capacity * words, array.dtype)
         flat[: array.size] = array.reshape(-1)
+    else:
+        _join_pages(flat, array.nbytes)
     return flat[: capacity * words].reshape((capacity, *array.shape[1:]))
 
 
@@ -37,6 +40,15 @@ def _reserved(array: NumpyArray) -> NumpyArray | None:
     return root if is_reserved else None
 
 
+def _join_pages(flat: NumpyArray, used_bytes: int) -> None:
+    """The kernel may join pages that are in use to huge ones, in its own time. It may not do so with those to come:
+    the first touch of a huge page takes as long as a batch."""
+    owner: Any = flat.base
+    length = used_bytes - used_bytes % HUGE_PAGE_BYTES
+    if length:
+        owner.obj.madvise(mmap.MADV_HUGEPAGE, 0, length)
+
+
 def _allocated(count: int, dtype: np.dtype[Any]) -> NumpyArray:
     wanted = count * dtype.itemsize
     if wanted >= RESERVED_FROM_BYTES:
@@ -45,7 +57,6 @@ def _allocated(count: int, dtype: np.dtype[Any]) -> NumpyArray:
             memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         except OSError:  # The address space of the process is limited.
             return np.empty(count, dtype)
-        memory.madvise(mmap.MADV_HUGEPAGE)
         flat: NumpyArray = np.frombuffer(cast(Any, memory), dtype, size // dtype.itemsize)
         return flat
     return np.empty(count, dtype)

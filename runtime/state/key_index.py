@@ -11,12 +11,13 @@ used again it simply has two entries. Such stale entries go when the table is ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.key_groups import Hashes
+from runtime.state.growing import grown
 
 EMPTY = -1
 TABLE_SIZE_MIN = 1 << 10
@@ -24,6 +25,8 @@ LOAD_MAX = 0.375
 MOVED_PER_INSERT = 4
 """Slots moved to a bigger table per new key: the move ends well before the table is full again."""
 MOVED_MIN = 16_384
+PREPARED_LOAD = 0.7
+"""Share of a table's room at which the one after it begins to be prepared."""
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -55,18 +58,21 @@ class KeyIndex:
         self._moved = 0
         self._move_end = 0
         self._ways: _Ways | None = None
+        self._next: Table | None = None
+        """The bigger table to come, empty up to `_next_filled` and undefined behind."""
+        self._next_filled = 0
 
     @property
     def byte_size(self) -> int:
-        old = 0 if self._old is None else self._old.nbytes
-        return self._table.nbytes + old + self.hashes.nbytes + self.live.nbytes
+        others = sum(table.nbytes for table in (self._old, self._next) if table is not None)
+        return self._table.nbytes + others + self.hashes.nbytes + self.live.nbytes
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below `capacity`."""
         self.hashes = grown(self.hashes, capacity)
-        live = np.zeros(capacity, dtype=np.bool_)
-        live[: len(self.live)] = self.live
-        self.live = live
+        slot_count = len(self.live)
+        self.live = grown(self.live, capacity)
+        self.live[slot_count:] = False
 
     def find(self, hashes: Hashes, same: SameKey) -> Rows:
         """Slot of each row's key, -1 where there is none. Where the way of each key ended is remembered until the next
@@ -247,21 +253,32 @@ class KeyIndex:
     def _reserve(self, key_count: int) -> None:
         """Room for so many more keys; a bigger (or cleaner) table is started where there is none."""
         self.move(max(MOVED_MIN, MOVED_PER_INSERT * key_count))
-        if self._entry_count + key_count <= LOAD_MAX * len(self._table):
+        room = int(LOAD_MAX * len(self._table)) - self._entry_count - key_count
+        if room >= 0:
+            if self._entry_count > PREPARED_LOAD * LOAD_MAX * len(self._table):
+                self._prepare(key_count, room)
             return
         self.move(len(self.live))
-        size = TABLE_SIZE_MIN
-        while size * LOAD_MAX < 1.2 * (self.live_count + key_count):
-            size *= 2
-        self._old = self._table
-        self._table = np.full(size, EMPTY, dtype=np.int32)
+        size = self._size_for(self.live_count + key_count)
+        if self._next is None or len(self._next) != size:
+            self._next, self._next_filled = np.empty(size, dtype=np.int32), 0
+        self._next[self._next_filled :] = EMPTY
+        self._old, self._table, self._next = self._table, self._next, None
         self._entry_count = self.live_count
         self._moved, self._move_end = 0, len(self.live)
         self.move(max(MOVED_MIN, MOVED_PER_INSERT * key_count))
 
+    def _prepare(self, key_count: int, room: int) -> None:
+        """Empty the next stretch of the table to come, so that all of it is when there is no room left."""
+        if self._next is None:
+            self._next, self._next_filled = np.empty(self._size_for(self.live_count + room), dtype=np.int32), 0
+        rest = len(self._next) - self._next_filled
+        end = self._next_filled + int(1.5 * key_count * rest / (room + key_count)) + MOVED_MIN
+        self._next[self._next_filled : end] = EMPTY
+        self._next_filled = min(end, len(self._next))
 
-def grown(array: npt.NDArray[Any], capacity: int) -> npt.NDArray[Any]:
-    """A copy with room for `capacity` items; what is new is undefined."""
-    bigger = np.empty((capacity, *array.shape[1:]), dtype=array.dtype)
-    bigger[: len(array)] = array
-    return bigger
+    def _size_for(self, key_count: int) -> int:
+        size = TABLE_SIZE_MIN
+        while size * LOAD_MAX < 1.2 * key_count:
+            size *= 2
+        return size
