@@ -12,6 +12,7 @@ import msgspec
 from planner.ir.job_graph import JobGraph
 from planner.ir.operators import Operator, Sink, Source
 from runtime.checkpoint.identity import OperatorRecord, operator_record
+from runtime.checkpoint.in_flight_plan import check_unchanged
 from runtime.checkpoint.manifest import CheckpointManifest
 from runtime.checkpoint.recovery import has_state, keyed_operators
 from runtime.checkpoint.refusal import RestoreRefusedError
@@ -34,6 +35,7 @@ def adopt(
     """`is_committed`: every epoch that the savepoint holds is known to be visible. Raises RestoreRefusedError."""
     operators = {operator.uid: operator for vertex in graph.vertices for operator in vertex.operators}
     records = {record.uid: record for record in manifest.operators}
+    check_unchanged(graph, manifest)
     kept, notes = _claimed(manifest, operators, records, ignore_unclaimed_state, is_committed)
     notes += _check_fingerprints(graph, manifest, kept, operators, records)
     _check_max_parallelism(graph, manifest, kept)

@@ -24,10 +24,14 @@ _CONTROL = b"control"
 
 
 class DamagedFileError(Exception):
-    """A file is missing or not what was written. The message names it."""
+    """A file is missing or not what was written. The message names it; `damaged_file` is its path among the job's."""
 
     domain = "external"
     retry = True
+
+    def __init__(self, message: str, damaged_file: str) -> None:
+        super().__init__(message)
+        self.damaged_file = damaged_file
 
 
 class ChannelRef(msgspec.Struct, frozen=True):
@@ -93,11 +97,12 @@ def read(files: CheckpointFiles, handle: InFlightHandle) -> tuple[pa.Schema, lis
         with files.open(handle.path) as source:
             data = source.read()
         if (len(data), hashlib.sha256(data).hexdigest()) != (handle.byte_size, handle.checksum):
-            raise DamagedFileError(f"{place} is damaged: its size or SHA-256 is not that of the checkpoint")
+            problem = "is damaged: its size or SHA-256 is not that of the checkpoint"
+            raise DamagedFileError(f"{place} {problem}", handle.path)
         with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
             return stream.schema, list(_elements(stream))
     except (OSError, pa.ArrowInvalid) as error:
-        raise DamagedFileError(f"{place} cannot be read: {error}") from error
+        raise DamagedFileError(f"{place} cannot be read: {error}", handle.path) from error
 
 
 def _elements(stream: pa.ipc.RecordBatchStreamReader) -> Iterator[Element]:

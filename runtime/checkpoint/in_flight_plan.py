@@ -46,7 +46,7 @@ def plan_in_flight(graph: JobGraph, manifest: CheckpointManifest) -> dict[TaskKe
     handles = _in_order(manifest)
     if not handles:
         return {}
-    _check_unchanged(graph, manifest)
+    check_unchanged(graph, manifest)
     records = {uid: record for record in manifest.vertices for uid in record.operator_uids}
     targets = {handle: _target(graph, manifest, handle) for handle in handles}
     # Further down a chain is older.
@@ -64,15 +64,17 @@ def _in_order(manifest: CheckpointManifest) -> list[InFlightHandle]:
     """What consumers had in their queues, then what producers had not sent."""
     received: list[InFlightHandle] = []
     unsent: list[InFlightHandle] = []
+    operators = {record.vertex_id: record.operator_uids for record in manifest.vertices}
     for snapshot in manifest.snapshots:
-        own = {operator.uid for operator in snapshot.operators}
         for handle in snapshot.in_flight:
-            (received if handle.target_uid in own else unsent).append(handle)
+            (received if handle.target_uid in operators[snapshot.vertex_id] else unsent).append(handle)
     return received + unsent
 
 
-def _check_unchanged(graph: JobGraph, manifest: CheckpointManifest) -> None:
-    """Every operator is there, over the same input."""
+def check_unchanged(graph: JobGraph, manifest: CheckpointManifest) -> None:
+    """Every operator is there, over the same input, if anything is in flight. Raises RestoreRefusedError."""
+    if not any(snapshot.in_flight for snapshot in manifest.snapshots):
+        return
     old = {fingerprint.uid: fingerprint for fingerprint in manifest.fingerprints}
     for new in graph.fingerprints:
         before = old.get(new.uid)
@@ -140,8 +142,7 @@ def _consumers(
         case EdgeKind.FORWARD if target.edge is None and vertex.parallelism == 1:
             return [0]
         case kind:
-            source = records[handle.source_uid]
-            if same and (target.edge is None or source.parallelism == old.parallelism):
+            if same:
                 return [handle.consumer_index]
             raise RestoreRefusedError(
                 f"checkpoint {manifest.checkpoint_id} holds rows in flight to '{vertex.name}' on a {kind.value} edge, "
