@@ -30,6 +30,7 @@ from runtime.job_settings import (
     JobSettings,
     RecoverySettings,
     SettingError,
+    parse_job_settings,
 )
 from runtime.jobmanager.restore_choice import RestoreChoice, RetainedCheckpoint, choose_checkpoint
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, SavepointOrigin
@@ -195,6 +196,20 @@ def keeps_checkpoints(state: JobState, graph: JobGraph, settings: JobSettings, *
     if graph.is_query or state is JobState.FINISHED or (forgotten and CHECKPOINT_RETENTION not in graph.settings):
         return False
     return settings.checkpoint.retention.keeps(failed=state is JobState.FAILED)
+
+
+def drop_checkpoints(
+    records: JobRecords, store: CheckpointStore, record: JobRecord, *, forgotten: bool = False
+) -> None:
+    """Of a job that has ended, unless they are to stay. Those of a job that nobody can read stay, too."""
+    try:
+        graph = records.graph(record.job_id)
+        settings = parse_job_settings(graph.settings)
+    except (KeyError, ValueError) as error:
+        _log.warning("job %s cannot be read, its checkpoints stay: %s", record.job_id, error)
+        return
+    if not keeps_checkpoints(record.state, graph, settings, forgotten=forgotten):
+        store.drop_job(record.job_id)
 
 
 def mark_stopped(records: JobRecords, job_id: JobId) -> None:

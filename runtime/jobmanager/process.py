@@ -43,7 +43,7 @@ from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_se
 from runtime.jobmanager import job_events as events
 from runtime.jobmanager.endpoint import TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.job_master import JobMaster
-from runtime.jobmanager.preparation import check_savepoint, check_submission, keeps_checkpoints, mark_stopped
+from runtime.jobmanager.preparation import check_savepoint, check_submission, drop_checkpoints, mark_stopped
 from runtime.jobmanager.rescaling import check_slots
 from runtime.jobmanager.savepoints import dispose_savepoint
 from runtime.jobmanager.services import HelperThread, Services
@@ -291,7 +291,7 @@ class JobManager:
         records = sorted(self._records.all(), key=lambda record: record.submitted_at_ms)
         ended = [record for record in records if record.state.terminal]
         for record in ended[:-ENDED_JOBS_KEPT]:
-            self._drop_checkpoints(record, forgotten=True)
+            drop_checkpoints(self._records, self._services.store, record, forgotten=True)
             self._records.delete(record.job_id)
         for record in ended[-ENDED_JOBS_KEPT:]:
             self._ended[record.job_id] = self._records.history(record.job_id) or self._finish_ended(record)
@@ -302,20 +302,9 @@ class JobManager:
         status = _bare_status(record, self._records.pointer(record.job_id))
         if record.state is JobState.FINISHED:
             mark_stopped(self._records, record.job_id)
-        self._drop_checkpoints(record)
+        drop_checkpoints(self._records, self._services.store, record)
         self._records.set_history(status)
         return status
-
-    def _drop_checkpoints(self, record: JobRecord, *, forgotten: bool = False) -> None:
-        """Unless they are to stay. Those of a job that nobody can read stay, too."""
-        try:
-            graph = self._records.graph(record.job_id)
-            settings = parse_job_settings(graph.settings)
-        except (KeyError, ValueError) as error:
-            _log.warning("job %s cannot be read, its checkpoints stay: %s", record.job_id, error)
-            return
-        if not keeps_checkpoints(record.state, graph, settings, forgotten=forgotten):
-            self._services.store.drop_job(record.job_id)
 
     def _forget_old_jobs(self) -> None:
         """Ended jobs keep no more than a place in the history."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from planner.ir.job_graph import EdgeKind, JobGraph
@@ -168,5 +169,36 @@ def test_what_stays_of_a_cancelled_job(tmp_path: Path, retention: str, stays: bo
             status = await cluster.job_manager.wait(job_id, 20_000)
             assert status.state is JobState.CANCELED
             assert Path(status.checkpoints.latest_path, "manifest").exists() == stays
+
+    run(story())
+
+
+def test_several_in_flight_leave_nothing_behind(tmp_path: Path) -> None:
+    """Sinks that do not commit allow it. Files are those that the retained checkpoints name, and some in the making."""
+
+    async def story() -> None:
+        async with RuntimeCluster(tmp_path) as cluster:
+            crowded = {
+                "execution.checkpointing.interval": "10 ms",
+                "execution.checkpointing.max-concurrent-checkpoints": "3",
+                "execution.checkpointing.tolerable-failed-checkpoints": "1000",
+            }
+            graph = distinct_numbers()
+            job_id = await cluster.job_manager.submit(
+                msgspec.structs.replace(graph, settings={**graph.settings, **crowded})
+            )
+            status = await cluster.until(job_id, "checkpoints", lambda s: s.checkpoints.completed >= 30)
+            assert status.checkpoint_config.concurrent_max == 3
+            await cluster.kill_slot()
+            number = status.checkpoints.latest_completed_id
+            await cluster.until(job_id, "checkpoints after a failure", beyond(number + 30))
+            await cluster.job_manager.stop()
+            latest = Latest(tmp_path, job_id)
+            retained = [latest.manifest, *(latest.store.read(job_id, each) for each in latest.pointer.earlier[-2:])]
+            named = set().union(*(manifest.paths for manifest in retained))
+            found = {stored.path for stored in latest.store.files(job_id).list("state")}
+            assert named <= found | {f for manifest in retained for f in manifest.epoch_files}
+            assert len(found - named) < 20
+            cluster.job_manager = await JobManager.start(JobManagerSettings(str(tmp_path)))
 
     run(story())

@@ -186,6 +186,11 @@ def test_jobs_are_shown_and_stopped(server: FakeServer, gateway: Gateway) -> Non
     server.jobs.slots_missing = 3
     page = gateway.first(gateway.submit("SHOW JOBS"))
     assert page["warnings"] == [f"Job {job_id} waits for 3 more slots."]
+    server.jobs.slots_missing = 0
+    server.jobs.states[job_id] = JobState.RESTARTING
+    server.jobs.insert_failure = Failure("slot tm1/0/1 is gone", "internal", True)
+    page = gateway.first(gateway.submit("SHOW JOBS"))
+    assert page["warnings"] == [f"Job {job_id} is RESTARTING: slot tm1/0/1 is gone"]
     assert gateway.run(f"STOP JOB '{job_id}'") == [["OK"]]
     assert server.jobs.states[job_id] is JobState.CANCELED
     assert "does not exist" in gateway.refusal("STOP JOB '00000000000000000000000000000000'")["message"]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from connectors.api import Committable
+from runtime.checkpoint.files import write_bytes
 from runtime.checkpoint.manifest import CheckpointManifest, ManifestError, SinkRecord, decode_manifest, encode_manifest
 from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
@@ -99,6 +100,17 @@ def test_removal_keeps_files_that_a_retained_checkpoint_shares(store: Checkpoint
     assert sorted(p.name for p in (directory / "state").iterdir()) == ["new", "shared"]
     assert not (directory / "g1/chk-1").exists()
     store.verify(JOB, store.read(JOB, pointer).segments)
+
+
+def test_what_an_unfinished_checkpoint_has_written_goes(store: CheckpointStore) -> None:
+    """But not what earlier checkpoints share with it, and no epoch: its writer removes that."""
+    shared, fresh = segment(store, "state/shared"), segment(store, "state/fresh")
+    epoch = write_bytes(store.files(JOB), "epochs/e", b"rows")
+    unfinished = manifest(2, shared, fresh)
+    store.write(unfinished)
+    store.discard(JOB, unfinished.generation, 2, unfinished.snapshots, {"state/shared"})
+    store.discard(JOB, unfinished.generation, 2, unfinished.snapshots, {"state/shared"})
+    assert left(store) == [epoch.path, "state/shared"]
 
 
 def left(store: CheckpointStore) -> list[str]:
