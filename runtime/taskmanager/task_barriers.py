@@ -118,13 +118,15 @@ class TaskBarriers:
     @property
     def is_due(self) -> bool:
         """Whether `serve` has something to do."""
-        if self._inbox.has_announced:
+        if self._inbox.has_announced or (self._leaving is not None and not self._is_held(self._leaving)):
             return True
         deadline_ms = self._deadline_ms
         return deadline_ms is not None and deadline_ms <= self._now_ms()
 
     def wait_ms(self) -> float | None:
         """Until `serve` must be called; None when only an announcement can make it so."""
+        if self._leaving is not None and not self._is_held(self._leaving):
+            return 0.0
         deadline_ms = self._deadline_ms
         return None if deadline_ms is None else max(0.0, deadline_ms - self._now_ms())
 
@@ -183,9 +185,12 @@ class TaskBarriers:
         else:
             self._snapshots.acknowledge(barrier.checkpoint_id, command.alignment_ms, in_flight or None)
 
+    def _is_held(self, leaving: _Leaving) -> bool:
+        return self._outputs.holds_barrier(leaving.barrier.checkpoint_id)
+
     def _serve_leaving(self, leaving: _Leaving) -> None:
         checkpoint_id = leaving.barrier.checkpoint_id
-        if not self._outputs.holds_barrier(checkpoint_id):
+        if not self._is_held(leaving):
             self._leaving = None
             self._snapshots.acknowledge(checkpoint_id, leaving.alignment_ms, leaving.in_flight or None)
         elif leaving.deadline_ms <= self._now_ms():
