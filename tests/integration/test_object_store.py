@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import obstore
 import pyarrow as pa
 import pytest
 
 from runtime.checkpoint import object_store
 from runtime.checkpoint.files import JobFiles, open_files, read_bytes, write_bytes
+from runtime.checkpoint.manifest import CheckpointManifest
+from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
+from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
+from runtime.ids import AttemptId, JobId
 from tests.integration.test_savepoints import Pipeline, _answers, _stopped_by_rest, until, windows
 from tests.support.cluster import Cluster
 from tests.support.s3 import S3Server
@@ -116,6 +122,50 @@ def test_other_providers_are_set_up_by_their_own_variables(uri: str, monkeypatch
     files = open_files(uri)
     assert files._store is not None  # type: ignore[attr-defined]
     assert files.locate("x") == f"{uri}/x"
+
+
+def test_checkpoints_of_a_job_in_a_bucket(s3: S3Server, bucket: str) -> None:
+    """Manifests are written once, what is damaged is named, shared files outlive the checkpoint that wrote them."""
+    store = CheckpointStore(f"s3://{bucket}/all")
+    job = JobId("a" * 32)
+
+    def manifest(number: int, *names: str) -> CheckpointManifest:
+        handles = []
+        for name in names:
+            path = f"state/{AttemptId(job, 1, 0, 0, 0)}-{name}"
+            if path not in [stored.path for stored in store.files(job).list("")]:
+                write_bytes(store.files(job), path, name.encode())
+            checksum = hashlib.sha256(name.encode()).hexdigest()
+            handles.append(SegmentHandle(path, "s", 0, 127, 1, len(name), checksum))
+        snapshot = SubtaskSnapshot(0, "v", 0, 1, (OperatorSnapshot("op", segments=tuple(handles)),))
+        return CheckpointManifest(job, 1, number, "i", 0, 0, "", 0, (), (snapshot,))
+
+    first, second = manifest(1, "base", "old"), manifest(2, "base", "new")
+    pointers = [store.write(first), store.write(second)]
+    with pytest.raises(FileExistsError):
+        store.write(msgspec.structs.replace(second, parent_id=1))
+    assert store.write_again(second) == pointers[1]
+    assert store.read(job, pointers[1]) == second
+    store.remove(first, [second])
+    store.verify(job, second.files)
+    assert sorted(stored.path.rpartition("-")[2] for stored in store.files(job).list("state")) == ["base", "new"]
+    manifest(3, "orphan")
+    assert store.sweep(job, [(pointers[1], second)], 1) == 0
+    assert store.sweep(job, [(pointers[1], second)], 2) == 1
+    path = s3.object_path(bucket, f"all/{job}/{second.files[1].path}")
+    path.write_bytes(b"neW")
+    store.check(job, second.files)
+    with pytest.raises(DamagedCheckpointError, match="new: checksum mismatch"):
+        store.verify(job, second.files)
+    path.write_bytes(b"ne")
+    with pytest.raises(DamagedCheckpointError, match="2 bytes instead of 3"):
+        store.check(job, second.files)
+    path.unlink()
+    with pytest.raises(DamagedCheckpointError, match="new: No such file") as missing:
+        store.check(job, second.files)
+    assert missing.value.damaged_file == second.files[1].path
+    store.drop_job(job)
+    assert store.files(job).list("") == []
 
 
 @pytest.mark.timeout(240)

@@ -82,7 +82,7 @@ def test_every_job_setting_with_effect_is_documented() -> None:
 
 def test_every_variable_named_is_one() -> None:
     known = {"HEADRACE_" + key.replace(".", "_").replace("-", "_").upper() for key in known_keys()}
-    named = set(re.findall(r"HEADRACE_[A-Z_]*[A-Z]", "".join(page.read_text(encoding="utf-8") for page in PAGES)))
+    named = set(re.findall(r"HEADRACE_[A-Z0-9_]*[A-Z0-9]", "".join(page.read_text(encoding="utf-8") for page in PAGES)))
     assert named - known == {"HEADRACE_CONFIG", "HEADRACE_KAFKA_CLIENT", "HEADRACE_URL"}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,9 @@ def test_places(text: str, place: str) -> None:
 def test_what_names_no_place(text: str) -> None:
     with pytest.raises(LocationError):
         normalized(text)
+
+
+def test_a_directory_needs_no_library_for_object_stores(tmp_path: Path) -> None:
+    code = "import sys, runtime.taskmanager.slot_runtime\nfrom runtime.checkpoint.files import open_files\n"
+    code += f"open_files({str(tmp_path)!r}).list('')\nprint('obstore' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-P", "-c", code], text=True).strip() == "False"

@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,9 +35,14 @@ def test_each_file_is_opened_once_by_each_new_owner(backend: str, seed: int) -> 
     shape = random_shape(choice, backend, ttl=False)
     opened: Counter[str] = Counter()
     read = LocalFiles.open
+
+    def counted(files: LocalFiles, path: str) -> pa.NativeFile:
+        opened[path] += 1
+        return read(files, path)
+
     with tempfile.TemporaryDirectory() as directory, small_limits(choice), pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        patch.setattr(LocalFiles, "open", lambda files, path: opened.update([path]) or read(files, path))
+        patch.setattr(LocalFiles, "open", counted)
         pairs = [Pair(Path(directory), shape, (), subtask, 4) for subtask in range(4)]
         checkpoint_id = 0
         for parallelism in (8, 3, choice.choice((1, 2, 5))):
