@@ -78,12 +78,12 @@ class Participants:
         return tuple(sorted(merged.values(), key=lambda s: (s.vertex_id, s.subtask_index)))
 
     def note_completion(self, checkpoint: PendingCheckpoint) -> None:
-        """It is committed: those whose last snapshot it holds are done. Their epochs are committed, so that later
-        checkpoints do not name them any more."""
+        """It is committed: those whose last snapshot it holds are done. Their epochs are committed, and what was in
+        flight behind them is their consumers' affair, so that later checkpoints do not name either any more."""
         for attempt, snapshot in checkpoint.acks.items():
             if snapshot.finished and self.knows(attempt):
                 operators = tuple(msgspec.structs.replace(o, committables=()) for o in snapshot.operators)
-                self._done[attempt] = msgspec.structs.replace(snapshot, operators=operators)
+                self._done[attempt] = msgspec.structs.replace(snapshot, operators=operators, in_flight=())
 
     # --------------------------------------------------------------------------------------------- region restarts
 
