@@ -330,6 +330,7 @@ class JobMaster:
                 self._threads,
                 self._history,
                 self.savepoints,
+                self._damaged_files,
                 self._queue.put_nowait,
             )
         assert self._running is not None

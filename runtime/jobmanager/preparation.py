@@ -21,7 +21,7 @@ from runtime.checkpoint.identity import location_options
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
 from runtime.checkpoint.recovery import RestorePlan, plan_restore, spread_splits
 from runtime.checkpoint.refusal import RestoreRefusedError
-from runtime.checkpoint.store import CheckpointStore
+from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
 from runtime.job_settings import (
     ALLOW_REWIND,
@@ -268,10 +268,16 @@ def restore(
 
 
 def restore_again(
-    records: JobRecords, store: CheckpointStore, record: JobRecord, graph: JobGraph, first: Restored
+    records: JobRecords,
+    store: CheckpointStore,
+    record: JobRecord,
+    graph: JobGraph,
+    first: Restored,
+    suspects: Collection[str] = (),
 ) -> Restored:
     """The latest committed checkpoint for tasks that restart while others run: nothing is swept. `first`: what the
-    generation started from, which they start from again if it has taken no checkpoint since. Raises
+    generation started from, which they start from again if it has taken no checkpoint since. Tasks that run cannot go
+    back with them: a file that one has found damaged needs a start of the whole job, which looks closer. Raises
     DamagedCheckpointError, RestoreRefusedError, OSError."""
     pointer = records.pointer(record.job_id)
     if pointer == first.pointer:
@@ -282,6 +288,9 @@ def restore_again(
     manifest = choice.chosen.manifest if choice is not None else None
     if manifest is not None:
         store.check(record.job_id, manifest.files)
+        found = sorted(manifest.paths.intersection(suspects))
+        if found:
+            raise DamagedCheckpointError(f"{store.files(record.job_id).locate(found[0])}: a task has found it damaged")
     return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, choice, store.uri(record.job_id))
 
 

@@ -63,14 +63,17 @@ class RunningGeneration:
         threads: Threads,
         history: CheckpointHistory,
         savepoints: SavepointOperations,
+        damaged_files: Collection[str],
         post: Poster,
     ) -> None:
+        """`damaged_files`: those of checkpoints that tasks have found damaged so far; the caller adds to it."""
         self._services = services
         self._settings = settings
         self._generation = generation
         self._threads = threads
         self._history = history
         self._savepoints = savepoints
+        self._damaged_files = damaged_files
         self._post = post
         self._restored: dict[int, Restored] = {}
         """What restarts of regions that are under way restore."""
@@ -183,6 +186,7 @@ class RunningGeneration:
                 record,
                 graph,
                 self._generation.restored,
+                frozenset(self._damaged_files),
             )
         except StaleLeaderError:
             self._services.lost_leadership()

@@ -15,14 +15,20 @@ from runtime.checkpoint.files import write_bytes
 from runtime.checkpoint.manifest import CheckpointManifest, CheckpointPointer
 from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
-from runtime.checkpoint.store import CheckpointStore
+from runtime.checkpoint.store import CheckpointStore, DamagedCheckpointError
 from runtime.ids import JobId
-from runtime.jobmanager.preparation import restore
+from runtime.jobmanager.preparation import restore, restore_again
 from runtime.jobmanager.restore_choice import choose_checkpoint, output_would_repeat
 from runtime.metadata.jobs import JobRecord, JobRecords
 from runtime.metadata.store import SqliteMetadataStore
+from tests.support import graphs
 
 JOB = JobId("a" * 32)
+
+
+def stateless_job() -> JobGraph:
+    """It has the operator of the checkpoints below."""
+    return graphs.graph(graphs.vertex(0, graphs.calc("o")))
 
 
 class Place:
@@ -154,6 +160,25 @@ def test_nothing_is_swept_before_the_job_has_a_new_checkpoint(place: Place, tmp_
         restore(records, place.store, record, graph)
     assert orphan.exists()
     assert (place.root / "state" / "s3").exists()
+
+
+def test_a_region_starts_from_what_its_generation_started_from(place: Place, tmp_path: Path) -> None:
+    """Also where that is older than the pointer, because of damage; later from what the pointer says."""
+    records = JobRecords(SqliteMetadataStore(tmp_path / "metadata.db"))
+    record = JobRecord(JOB, "job", JobState.RUNNING, False, 0, generation=5)
+    graph = stateless_job()
+    records.create(record, graph)
+    records.move_pointer(JOB, None, place.pointer)
+    place.tear("state/s3")
+    first = restore(records, place.store, record, graph)
+    assert first.plan.checkpoint_id == 2
+    again = restore_again(records, place.store, record, graph, first)
+    assert (again.plan.checkpoint_id, again.choice) == (2, first.choice)
+    with pytest.raises(DamagedCheckpointError, match="state/s2: a task has found it damaged"):
+        restore_again(records, place.store, record, graph, first, {"state/s2"})
+    newer = place.store.write(CheckpointManifest(JOB, 5, 4, "i", 0, 0, "", 0, (), ()))
+    records.move_pointer(JOB, place.pointer, newer)
+    assert restore_again(records, place.store, record, graph, first).plan.checkpoint_id == 4
 
 
 def test_the_refusal_of_repeated_output_says_how_to_go_on() -> None:
