@@ -16,6 +16,7 @@ import msgspec
 
 from connectors.api import CheckpointFiles
 from planner.ir import operators as ir
+from runtime import clock
 from runtime.checkpoint.files import open_files
 from runtime.checkpoint.notices import CheckpointNotices
 from runtime.elements import (
@@ -82,7 +83,7 @@ class TaskServices(msgspec.Struct, frozen=True):
     channel_bytes: int
     check_operators: bool = False
     monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000.0
-    wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    wall_clock_ms: Callable[[], int] = clock.wall_clock_ms
     files: Callable[[TaskDescriptor], CheckpointFiles] = lambda task: open_files(task.checkpoint_directory)
     """Of the job's checkpoints."""
 

@@ -58,6 +58,10 @@ def until(what: str, condition: Callable[[], bool], timeout_s: float = TIMEOUT_S
 class Pipeline:
     """A windowed job from topic to topic, started and stopped as often as wanted."""
 
+    source_columns = f"""id BIGINT, k STRING, v INT, ts TIMESTAMP(3),
+              WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND"""
+    source_format = "json"
+
     def __init__(self, cluster: Cluster, kafka: str, count: int, seed: int = 1) -> None:
         self.cluster, self.kafka = cluster, kafka
         self.events = list(ev.events(count, seed))
@@ -87,12 +91,9 @@ class Pipeline:
             f"'scan.bounded.specific-offsets' = '{ev.bounded_offsets(self.events)}',"
         )
         session.execute(
-            f"""CREATE TABLE src (
-              id BIGINT, k STRING, v INT, ts TIMESTAMP(3),
-              WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND
-            ) WITH (
+            f"""CREATE TABLE src ({self.source_columns}) WITH (
               'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.source}',
-              {end if bounded else ""} 'format' = 'json', 'scan.startup.mode' = 'earliest-offset'
+              {end if bounded else ""} 'format' = '{self.source_format}', 'scan.startup.mode' = 'earliest-offset'
             )"""
         )
         session.execute(
