@@ -2,9 +2,10 @@
 
 `python -m benchmarks.state_snapshots` runs each case in a process of its own. *stalls*: COUNT and SUM by key over five
 million keys, 200,000 updates a second in batches of 8,192 rows, a checkpoint every five seconds, the first of them
-full; a stall is what a batch takes beyond the median of batches without a snapshot; beside it stands what is left
-without the time for which the thread was ready to run and had no core (other processes of a busy machine). *rescale*: two million keys in four
-subtasks, changed between checkpoints, restored in eight and then in three, every row compared.
+full; a stall is what a batch takes beyond the median of batches without a snapshot. Beside it, for busy machines, stand
+what is left without the time for which the thread was ready to run and had no core, and the CPU time of the batches.
+*rescale*: two million keys in four subtasks, changed between checkpoints, restored in eight and then in three, every
+row compared.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class Stalls:
         self._numbers: Ints = np.sort(self._random.permutation(case.key_count * 3)[: case.key_count])
         self._order = self._random.permutation(case.key_count)
         self._counts: Ints = np.full(case.key_count, 0, dtype=np.int64)
+        self._cpu_ms: list[float] = []
 
     def run(self) -> dict[str, float]:
         case = self._case
@@ -156,12 +158,16 @@ class Stalls:
         result = {
             "fill, batch p99 ms": float(np.percentile(fill_ms, 99)),
             "fill, batch max ms": max(fill_ms),
+            "fill, batch max CPU ms": max(self._cpu_ms),
             "state MB": subtask.backend.byte_size / 1e6,
         }
+        self._cpu_ms.clear()
         quiet = [self._batch(subtask, self._draw()) for _ in range(100)]
         usual = float(np.median(quiet))
         result["batch without snapshot, median ms"] = usual
         result["batch without snapshot, p99 ms"] = float(np.percentile(quiet, 99))
+        result["batch without snapshot, p99 CPU ms"] = float(np.percentile(self._cpu_ms, 99))
+        self._cpu_ms.clear()
         stalls: list[float] = []
         self._waits: list[float] = []
         peak = 0
@@ -182,6 +188,8 @@ class Stalls:
         own = np.maximum(0.0, np.array(stalls) - np.array(self._waits))
         for percent in (50, 99, 100):
             result[f"stall p{percent} ms, with a core"] = float(np.percentile(own, percent))
+        result["batch with snapshots, p99 CPU ms"] = float(np.percentile(self._cpu_ms, 99))
+        result["batch with snapshots, max CPU ms"] = max(self._cpu_ms)
         result["peak RSS MB"] = (peak - base) / 1e6
         expected = self._at_barrier
         subtask.backend.close()
@@ -235,8 +243,9 @@ class Stalls:
     def _batch(self, subtask: Subtask, ids: Ints) -> float:
         """Milliseconds of one batch."""
         numbers = self._numbers[ids]
-        started = time.perf_counter()
+        started, started_cpu = time.perf_counter(), time.thread_time()
         subtask.add(numbers)
+        self._cpu_ms.append((time.thread_time() - started_cpu) * 1e3)
         spent_ms = (time.perf_counter() - started) * 1e3
         np.add.at(self._counts, ids, 1)
         return spent_ms

@@ -11,16 +11,22 @@ from pathlib import Path
 from unittest import mock
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.checkpoint.snapshot import SegmentHandle
-from runtime.state.protocol import WriteSegments
+from runtime.checkpoint.snapshot import OperatorRestore, SegmentHandle
+from runtime.key_groups import hash_columns, key_group
+from runtime.state.backends import open_backend
+from runtime.state.memory import MemoryStateBackend
+from runtime.state.protocol import KeyedStateBackend, KeyedTable, WriteSegments
 from runtime.state.rocksdb import table as rocks_table
 from tests.support.table_model import ModelTable
+from tests.support.window_harness import MAX_PARALLELISM, operator_context
 from tests.unit.runtime.state.tables import BACKENDS, DEFAULTS, Pair, Shape, contents
 from tests.unit.runtime.state.test_keyed_table import random_shape
+from tests.unit.runtime.state.test_memory import SCHEMA, block, reduce
 
 Handles = tuple[SegmentHandle, ...]
 
@@ -162,11 +168,8 @@ def _give_up(write: WriteSegments) -> None:
             return
 
 
-@pytest.mark.parametrize("ttl", [False, True])
-@pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=12)
-@given(seed=st.integers(0, 1 << 32))
-def test_any_sequence_of_checkpoints_crashes_and_rescales(backend: str, ttl: bool, seed: int) -> None:
+def run(backend: str, ttl: bool, seed: int) -> int:
+    """How many files of changes the committed checkpoints wrote or named."""
     choice = random.Random(seed)
     shape = random_shape(choice, backend, ttl=ttl)
     with tempfile.TemporaryDirectory() as directory, small_limits(choice):
@@ -184,3 +187,98 @@ def test_any_sequence_of_checkpoints_crashes_and_rescales(backend: str, ttl: boo
         job.check()
         job.crash()
         job.close()
+        return job.delta_files
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=3)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_sequence_of_checkpoints_crashes_and_rescales(backend: str, ttl: bool, seed: int) -> None:
+    run(backend, ttl, seed)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=300)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_sequence_of_checkpoints_long(backend: str, ttl: bool, seed: int) -> None:
+    run(backend, ttl, seed)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_chains_of_changes_are_what_is_tested(backend: str) -> None:
+    assert run(backend, False, 7) + run(backend, False, 8) > 5
+
+
+def opened(directory: Path, backend: str, handles: Handles = ()) -> tuple[KeyedStateBackend, KeyedTable]:
+    restore = OperatorRestore("op", segments=handles) if handles else None
+    context = operator_context(directory, restore=restore, settings={"state.backend.type": backend})
+    made = open_backend("op", context)
+    value = pa.field("v", pa.int64(), nullable=False)
+    return made, made.keyed_table("t", pa.schema([("k", pa.int64())]), pa.schema([value]))
+
+
+def add(table: KeyedTable, keys: range) -> None:
+    columns = [pa.array(keys, pa.int64())]
+    slots, _ = table.slots(columns, key_group(hash_columns(columns), MAX_PARALLELISM))
+    table.touch(slots)
+    table.numbers(0)[slots] += 1
+    table.settle()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_only_what_changed_is_written_and_a_restored_job_goes_on_with_its_chain(tmp_path: Path, backend: str) -> None:
+    made, table = opened(tmp_path, backend)
+    add(table, range(100_000))
+    base = made.capture(1)()
+    made.committed(1)  # type: ignore[attr-defined]
+    add(table, range(50))
+    delta = made.capture(2)()
+    assert delta[: len(base)] == base
+    assert [(h.row_count, h.is_delta, h.checkpoint_id) for h in delta[len(base) :]] == [(50, True, 2)]
+    made.close()
+    again, table = opened(tmp_path, backend, delta)
+    assert table.row_count == 100_000
+    add(table, range(20, 30))
+    third = again.capture(3)()
+    assert [handle.path for handle in third[: len(delta)]] == [handle.path for handle in delta]
+    assert [handle.row_count for handle in third[len(delta) :]] == [10]
+    again.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_chain_stays_bounded_and_no_checkpoint_writes_everything(tmp_path: Path, backend: str) -> None:
+    made, table = opened(tmp_path, backend)
+    add(table, range(100_000))
+    written: list[int] = []
+    for checkpoint_id in range(1, 60):
+        handles = made.capture(checkpoint_id)()
+        made.committed(checkpoint_id)  # type: ignore[attr-defined]
+        written.append(sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id))
+        first = checkpoint_id * 3_000 % 97_000
+        add(table, range(first, first + 3_000))
+        (state,) = made._tables.values()  # type: ignore[attr-defined]
+        assert state.chain.row_count <= 3 * 100_000
+    assert written[0] == 100_000
+    # Three rows for each that changed, and a key group's more.
+    assert max(written[1:]) <= 3 * 3_000 + 2 * 100_000 // MAX_PARALLELISM
+    assert len({handle.checkpoint_id for handle in handles}) < 59
+    made.close()
+
+
+def test_dropped_windows_leave_the_chain(tmp_path: Path) -> None:
+    context = operator_context(tmp_path)
+    backend = MemoryStateBackend("op", context)
+    state = backend.window_state("sums", SCHEMA, reduce)
+    for checkpoint_id in range(1, 30):
+        state.append(checkpoint_id + 5, block((checkpoint_id % 16, checkpoint_id, 1)))
+        if checkpoint_id > 5:
+            state.keep_rest(checkpoint_id, None)
+        handles = backend.capture(checkpoint_id)()
+        context.notices.committed(checkpoint_id)
+        assert len(handles) < 14
+        again = MemoryStateBackend("op", operator_context(tmp_path, restore=OperatorRestore("op", segments=handles)))
+        restored = again.window_state("sums", SCHEMA, reduce)
+        assert restored.ends() == state.ends()
