@@ -57,6 +57,7 @@ bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of th
 
 bench-state: install ## Keyed state by itself and in a slot: 5 million keys in memory, ten times managed memory on disk
 	@$(BIN)/python -m benchmarks.state $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.state_snapshots $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.state_slot $(BENCH_ARGS)
 
 chaos: install ## The long crash runs (kill -9 of every kind of process, full size)
