@@ -156,9 +156,7 @@ def test_it_goes_on_where_the_user_has_accepted_repeated_output(tmp_path: Path) 
     run(story())
 
 
-@pytest.mark.parametrize(
-    ("retention", "stays"), [("", False), ("RETAIN_ON_CANCELLATION", True), ("NO_EXTERNALIZED_CHECKPOINTS", False)]
-)
+@pytest.mark.parametrize(("retention", "stays"), [("", False), ("RETAIN_ON_CANCELLATION", True)])
 def test_what_stays_of_a_cancelled_job(tmp_path: Path, retention: str, stays: bool) -> None:
     async def story() -> None:
         async with RuntimeCluster(tmp_path / "data", slots=1) as cluster:

@@ -98,3 +98,33 @@ def test_an_error_names_the_key(key: str, value: str, text: str) -> None:
         parse_job_settings({key: value})
     assert caught.value.key == key
     assert str(caught.value).startswith(key + ": ")
+
+
+def test_barriers_may_overtake_only_when_said_so() -> None:
+    """As in Flink: off by default; switched on without a time-out they overtake at once."""
+    timeout = {"execution.checkpointing.aligned-checkpoint-timeout": "300 ms"}
+    on = {"execution.checkpointing.unaligned.enabled": "true"}
+    found = [parse_job_settings(s).checkpoint.aligned_timeout_ms for s in ({}, timeout, on, {**on, **timeout})]
+    assert found == [None, None, 0, 300]
+
+
+def test_accepted_duplicates_include_a_rewind() -> None:
+    recovery = parse_job_settings({"execution.state-recovery.accept-duplicates": "true"}).recovery
+    assert (recovery.accept_duplicates, recovery.allow_rewind) == (True, True)
+    assert not parse_job_settings({}).recovery.accept_duplicates
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("execution.checkpointing.max-concurrent-checkpoints", "0", "must be at least 1, not 0"),
+        (
+            "execution.checkpointing.externalized-checkpoint-retention",
+            "KEEP",
+            "'KEEP' is not one of NO_EXTERNALIZED_CHECKPOINTS, DELETE_ON_CANCELLATION, RETAIN_ON_CANCELLATION",
+        ),
+    ],
+)
+def test_checkpoint_settings_that_cannot_be_used(key: str, value: str, message: str) -> None:
+    with pytest.raises(SettingError, match=f"{key}: {message}"):
+        parse_job_settings({key: value})

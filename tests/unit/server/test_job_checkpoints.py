@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from typing import cast
+
+import msgspec
 import pytest
 
 from runtime.api import (
@@ -9,6 +14,8 @@ from runtime.api import (
     CheckpointRecord,
     CheckpointState,
     CheckpointSummary,
+    ClusterOverview,
+    JobClient,
     JobId,
     JobState,
     JobStatus,
@@ -22,6 +29,7 @@ from server.http.checkpoints import (
     checkpoint_subtasks,
 )
 from server.http.errors import NotFoundError
+from server.http.metrics import metrics_text
 
 SOURCE, SINK = f"{0:032x}", f"{1:032x}"
 ANSWERS = (
@@ -144,3 +152,32 @@ def test_the_configuration_has_flinks_names() -> None:
     assert shown["externalization"] == {"enabled": True, "delete_on_cancellation": True}
     assert (shown["unaligned_checkpoints"], shown["aligned_checkpoint_timeout"]) == (True, 300)
     assert (shown["state_backend"], shown["checkpoint_storage"]) == ("hashmap", "/c")
+
+
+class OneJob:
+    """What the metrics ask of a cluster."""
+
+    async def overview(self) -> ClusterOverview:
+        return ClusterOverview(1, 1, 0, {"RUNNING": 1})
+
+    async def jobs(self) -> list[JobStatus]:
+        latest = msgspec.structs.replace(
+            SUMMARY, latest_bytes=40, latest_full_bytes=205, latest_duration_ms=60.0, latest_completed_at_ms=1_060
+        )
+        return [msgspec.structs.replace(JOB, checkpoints=latest)]
+
+
+def test_the_same_figures_are_metrics() -> None:
+    text = asyncio.run(metrics_text(cast(JobClient, OneJob())))
+    found = dict(re.findall(r"^flink_jobmanager_job_(\w*Checkpoint\w*)\{.*\} (.*)$", text, re.MULTILINE))
+    assert found == {
+        "numberOfCompletedCheckpoints": "2",
+        "numberOfFailedCheckpoints": "1",
+        "numberOfInProgressCheckpoints": "1",
+        "totalNumberOfCheckpoints": "4",
+        "lastCheckpointRestoreTimestamp": "500",
+        "lastCheckpointDuration": "60",
+        "lastCheckpointSize": "40",
+        "lastCheckpointFullSize": "205",
+        "lastCheckpointCompletedTimestamp": "1060",
+    }

@@ -13,8 +13,8 @@ from runtime.checkpoint.manifest import CheckpointManifest
 from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore
 from runtime.ids import JobId
-from runtime.job_settings import RecoverySettings
-from runtime.jobmanager.preparation import check_savepoint, refuse_rewind
+from runtime.job_settings import CHECKPOINT_RETENTION, RecoverySettings, parse_job_settings
+from runtime.jobmanager.preparation import check_savepoint, drop_checkpoints, keeps_checkpoints, refuse_rewind
 from runtime.metadata.jobs import JobRecord, JobRecords, SavepointOrigin
 from runtime.metadata.store import SqliteMetadataStore
 
@@ -48,3 +48,35 @@ def test_the_checkpoint_of_a_job_that_is_alive_starts_no_other(tmp_path: Path) -
         check_savepoint(records, graph, recovery, RECORD)
     records.update(JobRecord(old, "old", JobState.CANCELED, False, 0))
     assert check_savepoint(records, graph, recovery, RECORD).origin == SavepointOrigin(recovery.path, old, 4)
+
+
+@pytest.mark.parametrize(
+    ("retention", "after_failure", "after_cancel"),
+    [
+        (None, True, False),
+        ("NO_EXTERNALIZED_CHECKPOINTS", False, False),
+        ("DELETE_ON_CANCELLATION", True, False),
+        ("RETAIN_ON_CANCELLATION", True, True),
+    ],
+)
+def test_whose_checkpoints_stay(retention: str | None, after_failure: bool, after_cancel: bool) -> None:
+    said = {} if retention is None else {CHECKPOINT_RETENTION: retention}
+    graph = JobGraph("job", (), (), said)
+    settings = parse_job_settings(said)
+    assert keeps_checkpoints(JobState.FAILED, graph, settings) == after_failure
+    assert keeps_checkpoints(JobState.CANCELED, graph, settings) == after_cancel
+    assert not keeps_checkpoints(JobState.FINISHED, graph, settings)
+    # What stays because nobody had said otherwise goes with the job's record.
+    assert keeps_checkpoints(JobState.FAILED, graph, settings, forgotten=True) == (after_failure and bool(said))
+
+
+def test_a_job_that_cannot_be_read_keeps_its_checkpoints(tmp_path: Path) -> None:
+    records = JobRecords(SqliteMetadataStore(tmp_path / "metadata.db"))
+    store = CheckpointStore(str(tmp_path / "checkpoints"))
+    pointer = store.write(CheckpointManifest(RECORD.job_id, 1, 4, "i", 0, 0, "", 0, (), ()))
+    ended = msgspec.structs.replace(RECORD, state=JobState.CANCELED)
+    drop_checkpoints(records, store, ended, forgotten=True)
+    assert store.read(RECORD.job_id, pointer).checkpoint_id == 4
+    records.create(ended, JobGraph("job", (), (), {}))
+    drop_checkpoints(records, store, ended)
+    assert store.files(RECORD.job_id).list("") == []
