@@ -12,11 +12,13 @@ PYTEST_ARGS ?=
 # In the order of the folders: the long integration tests come before the many short unit tests.
 TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
+SEEDS ?= 10000
+SEED_START ?= 0
 
-.PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz clean
+.PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz simulate simulate-bugs clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## Build .venv from the locked requirements and install the project into it
 
@@ -65,6 +67,12 @@ chaos: install ## The long crash runs (kill -9 of every kind of process, full si
 
 fuzz: install ## The random tests with thousands of new examples each
 	$(BIN)/python -m pytest -m "hypothesis or fuzz" --hypothesis-profile fuzz --timeout 3600 $(PYTEST_ARGS)
+
+simulate: install ## Whole clusters in one thread from seeds: SEEDS=10000 SEED_START=0; the last line counts violations
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED_START)
+
+simulate-bugs: install ## Every planted bug must be caught by the simulation within 2,000 seeds
+	@$(BIN)/python -m tests.simulation --bugs
 
 clean: ## Remove caches and build products (not .venv)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
