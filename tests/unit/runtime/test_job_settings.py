@@ -86,7 +86,7 @@ def test_restart_settings() -> None:
         ("execution.checkpointing.timeout", "0", "longer than zero"),
         ("execution.checkpointing.num-retained", "0", "at least 1"),
         ("execution.checkpointing.tolerable-failed-checkpoints", "few", "'few' is not a whole number"),
-        ("restart-strategy.type", "failure-rate", "'failure-rate' is not supported"),
+        ("restart-strategy.type", "sometimes", "'sometimes' is not supported"),
         ("restart-strategy.exponential-delay.backoff-multiplier", "0.5", "at least 1"),
         ("restart-strategy.exponential-delay.jitter-factor", "some", "'some' is not a number"),
         ("state.backend.type", "forst", "'forst' is not supported; use hashmap or rocksdb"),
