@@ -238,6 +238,8 @@ class SinkContext(msgspec.Struct, frozen=True):
     restored_checkpoint_id: int
     metadata_columns: tuple[MetadataField, ...]
     local_time_zone: str
+    check: Callable[[], None] = lambda: None
+    """Raises when the task is to end: `recover` calls it while it waits."""
 
 
 class SinkWriter(Protocol):

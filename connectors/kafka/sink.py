@@ -213,7 +213,7 @@ class ExactlyOnceWriter:
         fence_all(list(opened.values()))
         # Read only now: a marker read before the fence may be overtaken by a commit of an older attempt.
         wait_s = self._options.transaction_timeout_ms / 1000 + REQUEST_TIMEOUT_S
-        markers = read_markers(self._options.client, self._context.namespace, wait_s)
+        markers = read_markers(self._options.client, self._context.namespace, wait_s, self._context.check)
         for step in recovery.resolve(markers):
             if isinstance(step, Publish):
                 opened[step.owner].publish(step.epochs, self._context.files, verify=True)

@@ -276,11 +276,14 @@ def _not_queued(messages: list[dict[str, Any]], accepted: int, topic: str, parti
     return [{name: value for name, value in message.items() if name != "_error"} for message in messages[accepted:]]
 
 
-def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) -> dict[int, Marker]:
+def read_markers(
+    client: Mapping[str, str], namespace: str, timeout_s: float, check: Callable[[], None] = lambda: None
+) -> dict[int, Marker]:
     """The newest marker of every owner. Call it after fencing the owners one is interested in.
 
     Reads up to the high watermark taken now, not merely to the last stable offset: behind another owner's open
-    transaction there may be newer markers. Waits for such a transaction to end."""
+    transaction there may be newer markers. Waits for such a transaction to end; `check` raises when that is of no use
+    any more: the other owner may itself be waiting to be started again."""
     topic = marker_topic(namespace)
     doing = f"reading markers of {topic}"
     place = TopicPartition(topic, 0)
@@ -296,7 +299,7 @@ def read_markers(client: Mapping[str, str], namespace: str, timeout_s: float) ->
         try:
             # A number, not "the beginning": the client takes half a second to look that up.
             reader.assign([TopicPartition(topic, 0, low)])
-            return _markers_below(reader, high, timeout_s, doing)
+            return _markers_below(reader, high, timeout_s, doing, check)
         finally:
             reader.close()
     except KafkaException as error:
@@ -313,10 +316,13 @@ def _marker_reader(client: Mapping[str, str], namespace: str, isolation_level: s
     return consumer(client, own)
 
 
-def _markers_below(reader: Consumer, high: int, timeout_s: float, doing: str) -> dict[int, Marker]:
+def _markers_below(
+    reader: Consumer, high: int, timeout_s: float, doing: str, check: Callable[[], None]
+) -> dict[int, Marker]:
     scan = MarkerScan(high)
     deadline = time.monotonic() + timeout_s
     while not scan.complete:
+        check()
         if time.monotonic() > deadline:
             raise ConnectorError(
                 f"{doing}: no progress beyond offset {scan.position} of {high} in {timeout_s:.0f} s; "

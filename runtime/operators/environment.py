@@ -21,3 +21,5 @@ class TaskEnvironment(msgspec.Struct, frozen=True):
     notify: Callable[[], None]
     send: Callable[[FromSlot], None]
     backpressured_ms: Callable[[], float]
+    check: Callable[[], None] = lambda: None
+    """Raises when the task is to end: for what waits for the outside world."""

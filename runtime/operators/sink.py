@@ -70,6 +70,7 @@ class SinkOperator:
                 restored_checkpoint_id=descriptor.restored_checkpoint_id,
                 metadata_columns=metadata_fields(self._node.metadata_columns),
                 local_time_zone=context.settings.get(LOCAL_TIME_ZONE, "UTC"),
+                check=self._environment.check,
             )
         )
         owners = context.restore.owners if context.restore is not None else ()

@@ -154,11 +154,9 @@ class TaskManager:
 
     async def _end_uncancelled(self, slot: SlotProcess, cancelled: CancelTasks) -> None:
         """Cancelled tasks end; one that hangs in a native call ends with its process."""
-        slot.cancelling.update(cancelled.attempts)
         timeout_ms = self._settings.cancellation_timeout_ms
         await asyncio.sleep(timeout_ms / 1000)
-        hangs = not slot.cancelling.isdisjoint(cancelled.attempts)
-        if hangs and slot.slot_id in self._slots and not slot.ending:
+        if slot.slot_id in self._slots and not slot.ending and not slot.has_ended(cancelled.attempts):
             slot.kill(f"its tasks did not end within {timeout_ms} ms")
 
     def _end_busy_slots(self, reason: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from runtime.clock import monotonic_ms
@@ -62,8 +63,8 @@ class SlotProcess:
         self.started = False
         self.ending = False
         self.offer: SlotOffer | None = None
-        self.cancelling: set[AttemptId] = set()
-        """Tasks that were told to end and have not."""
+        self._ended: set[AttemptId] = set()
+        """Tasks that have reported their end."""
         self._process = process
         self._stream = stream
         self._lifeline = lifeline
@@ -135,12 +136,16 @@ class SlotProcess:
                 self.started = True
             elif not isinstance(message, Pong):
                 if isinstance(message, TaskStateChanged) and message.state in _ENDS:
-                    self.cancelling.discard(message.attempt)
+                    self._ended.add(message.attempt)
                 return message
             self._answered_at_ms = monotonic_ms()
 
     def send(self, message: ToSlot) -> None:
         self._stream.send(message)
+
+    def has_ended(self, attempts: Iterable[AttemptId]) -> bool:
+        """All of these tasks."""
+        return self._ended.issuperset(attempts)
 
     def ping(self, timeout_ms: int) -> None:
         """Ask for a sign of life; a slot that gave none for `timeout_ms` is killed."""

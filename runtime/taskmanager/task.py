@@ -137,6 +137,7 @@ class Task:
             monotonic_ms=services.monotonic_ms,
             wait_until=self.wait_backpressured,
             notify=self.inbox.notify,
+            check=self.inbox.check,
             send=services.send,
             backpressured_ms=lambda: self.account.backpressured_ms,
         )

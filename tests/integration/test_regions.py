@@ -13,9 +13,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
+from connectors.kafka.transactions import marker_topic, read_markers
 from planner.ir.job_graph import EdgeKind, JobGraph, Vertex
 from runtime.api import JobStatus
+from runtime.exchange.channel import TaskCancelled
 from runtime.ids import AttemptId, JobId
 from tests.support import graphs
 from tests.support.runtime_cluster import RuntimeCluster, finished
@@ -121,6 +124,26 @@ def test_forward_pipelines_restart_one_by_one(kafka: str, tmp_path: Path) -> Non
     numbers = asyncio.run(run(tmp_path, graph, [(0, 0), (1, 2)], slots=2))
     assert numbers == {"0.0": 1, "1.0": 1, "0.1": 0, "1.1": 0, "0.2": 1, "1.2": 1}
     check_output(kafka, topic)
+
+
+def test_a_sink_that_waits_for_anothers_transaction_hears_of_its_end(kafka: str) -> None:
+    """The other owner's task may itself be waiting to be started again."""
+    namespace = unique_name("waiting")
+    create_topic(kafka, marker_topic(namespace))
+    other = Producer({"bootstrap.servers": kafka, "transactional.id": f"{namespace}-1"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(marker_topic(namespace), b"{}", b"1", 0)
+    other.flush(30)
+    asked = iter(range(3))
+
+    def check() -> None:
+        if next(asked, None) is None:
+            raise TaskCancelled
+
+    with pytest.raises(TaskCancelled):
+        read_markers({"bootstrap.servers": kafka}, namespace, 60, check)
+    other.abort_transaction(30)
 
 
 @pytest.mark.chaos
