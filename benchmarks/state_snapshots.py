@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.notices import CheckpointNotices
+from runtime.checkpoint.segment_order import merged
 from runtime.checkpoint.snapshot import OperatorRestore, SegmentHandle
 from runtime.ids import AttemptId, JobId
 from runtime.key_groups import hash_columns, key_group, key_group_range
@@ -44,6 +45,8 @@ ROW_BYTES = 64
 VALUES = pa.schema([pa.field("count", pa.int64(), nullable=False), pa.field("sum", pa.int64(), nullable=False)])
 
 Ints = npt.NDArray[np.int64]
+Chains = list[tuple[SegmentHandle, ...]]
+"""Of each subtask, its files in their order."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -266,24 +269,25 @@ class Rescale:
 
     def run(self) -> dict[str, float]:
         result: dict[str, float] = {}
-        handles: tuple[SegmentHandle, ...] = ()
+        chains: Chains = []
         for generation, parallelism in enumerate((4, 8, 3), start=1):
             started, started_cpu = time.perf_counter(), time.process_time()
-            subtasks = [self._open(generation, index, parallelism, handles) for index in range(parallelism)]
-            if handles:
+            subtasks = [self._open(generation, index, parallelism, chains) for index in range(parallelism)]
+            if chains:
                 label = f"to {parallelism}"
                 result[f"{label}: restore of all s"] = time.perf_counter() - started
                 result[f"{label}: restore of all CPU s"] = time.process_time() - started_cpu
                 opened = [count for subtask in subtasks for count in subtask.files.opened.values()]
-                result[f"{label}: files named"] = len({handle.path for handle in handles})
+                result[f"{label}: files named"] = len({handle.path for chain in chains for handle in chain})
                 result[f"{label}: files read per new owner, mean"] = len(opened) / parallelism
                 result[f"{label}: reads of one file per owner, max"] = max(opened)
                 self._check(subtasks)
             self._update(subtasks, np.arange(self._case.key_count) if generation == 1 else self._some())
-            handles = self._checkpoint(subtasks)
+            chains = self._checkpoint(subtasks)
             for _ in range(2):
                 self._update(subtasks, self._some())
-                handles = self._checkpoint(subtasks)
+                chains = self._checkpoint(subtasks)
+            handles = [handle for chain in chains for handle in chain]
             written = sum(h.byte_size for h in handles if h.checkpoint_id == self._checkpoint_id)
             result[f"at {parallelism}: last checkpoint, MB written"] = written / 1e6
             result[f"at {parallelism}: last checkpoint, MB named"] = (
@@ -294,10 +298,10 @@ class Rescale:
                 subtask.backend.close()
         return result
 
-    def _open(self, generation: int, index: int, parallelism: int, handles: tuple[SegmentHandle, ...]) -> Subtask:
+    def _open(self, generation: int, index: int, parallelism: int, chains: Chains) -> Subtask:
         first, last = key_group_range(index, parallelism, MAX_PARALLELISM)
-        touched = tuple(h for h in handles if h.key_group_first <= last and first <= h.key_group_last)
-        return Subtask(self._case, self._directory, generation, index, parallelism, touched)
+        touched = [[h for h in chain if h.key_group_first <= last and first <= h.key_group_last] for chain in chains]
+        return Subtask(self._case, self._directory, generation, index, parallelism, merged(touched))
 
     def _some(self) -> Ints:
         return self._random.integers(0, self._case.key_count, self._case.key_count // 20)
@@ -310,12 +314,12 @@ class Rescale:
                 subtask.add(self._numbers[own[first : first + BATCH_ROWS]])
         np.add.at(self._counts, ids, 1)
 
-    def _checkpoint(self, subtasks: list[Subtask]) -> tuple[SegmentHandle, ...]:
+    def _checkpoint(self, subtasks: list[Subtask]) -> Chains:
         self._checkpoint_id += 1
-        handles = tuple(handle for s in subtasks for handle in s.backend.capture(self._checkpoint_id)())
+        chains = [s.backend.capture(self._checkpoint_id)() for s in subtasks]
         for subtask in subtasks:
             subtask.notices.committed(self._checkpoint_id)
-        return handles
+        return chains
 
     def _check(self, subtasks: list[Subtask]) -> None:
         if sum(subtask.check(self._numbers, self._counts) for subtask in subtasks) != self._case.key_count:

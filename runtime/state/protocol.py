@@ -19,7 +19,8 @@ Reduce = Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]
 """Merges consecutive blocks of one window, oldest first, into one with a row per key (keys in any order)."""
 
 WriteSegments = Callable[[], tuple[SegmentHandle, ...]]
-"""The asynchronous half of a snapshot: encodes captured, immutable blocks. Runs in a helper thread, once."""
+"""The asynchronous half of a snapshot: writes what was captured, and returns the chain of files that are the state, in
+the order in which a restore reads them. Runs in a helper thread, once. Raises OSError."""
 
 
 class WindowState(Protocol):
@@ -115,6 +116,12 @@ class KeyedStateBackend(Protocol):
         long by the wall clock is as good as gone, at once. Raises SegmentError, StateTooLargeError."""
 
     def capture(self, checkpoint_id: int) -> WriteSegments:
-        """The synchronous half of a snapshot: takes references, copies nothing."""
+        """The synchronous half of a snapshot: takes references, copies nothing. Only what has changed since the last
+        checkpoint that is known to be committed will be written (everything, if the task's notices say that this one
+        is full, or nothing is committed yet). Several snapshots may be open."""
+
+    def committed(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable: its files stay as long as later ones name them. Called through the task's
+        notices; a call that is missed only makes the next snapshot larger."""
 
     def close(self) -> None: ...

@@ -233,7 +233,7 @@ def test_only_what_changed_is_written_and_a_restored_job_goes_on_with_its_chain(
     made, table = opened(tmp_path, backend)
     add(table, range(100_000))
     base = made.capture(1)()
-    made.committed(1)  # type: ignore[attr-defined]
+    made.committed(1)
     add(table, range(50))
     delta = made.capture(2)()
     assert delta[: len(base)] == base
@@ -255,7 +255,7 @@ def test_a_chain_stays_bounded_and_no_checkpoint_writes_everything(tmp_path: Pat
     written: list[int] = []
     for checkpoint_id in range(1, 60):
         handles = made.capture(checkpoint_id)()
-        made.committed(checkpoint_id)  # type: ignore[attr-defined]
+        made.committed(checkpoint_id)
         written.append(sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id))
         first = checkpoint_id * 3_000 % 97_000
         add(table, range(first, first + 3_000))
