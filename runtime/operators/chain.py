@@ -126,15 +126,16 @@ def merge_calcs(operators: Sequence[ir.Operator], apart: frozenset[str] = frozen
     merged: list[ir.Operator] = []
     for operator in operators:
         previous = merged[-1] if merged else None
-        is_pair = isinstance(operator, ir.Calc) and isinstance(previous, ir.Calc)
-        if is_pair and not {operator.uid, previous.uid} & apart and _mergeable(previous, operator):
+        if isinstance(operator, ir.Calc) and isinstance(previous, ir.Calc) and _mergeable(previous, operator, apart):
             merged[-1] = _merge(previous, operator)
         else:
             merged.append(operator)
     return tuple(merged)
 
 
-def _mergeable(first: ir.Calc, second: ir.Calc) -> bool:
+def _mergeable(first: ir.Calc, second: ir.Calc, apart: frozenset[str]) -> bool:
+    if first.uid in apart or second.uid in apart:
+        return False
     return all(is_deterministic(e) for calc in (first, second) for e in (*calc.projections, *_condition(calc)))
 
 

@@ -40,6 +40,9 @@ class GlobalWindowAggregateOperator:
     counted. Before that it counts in the windows that have not fired. Clocks and count are state, so a window
     that fired before a restore neither fires again nor takes rows."""
 
+    keeps_unsent = True
+    """See `advance`."""
+
     def __init__(self, node: GlobalWindowAggregate, context: OperatorContext) -> None:
         self._node = node
         self._context = context
@@ -81,11 +84,6 @@ class GlobalWindowAggregateOperator:
         for values, state in zip(aggregation.values, self._values, strict=True):
             for end in state.ends() if values.is_ordered else ():
                 self._next_seq = max(self._next_seq, values.seq_after(state.merge(end)))
-
-    @property
-    def keeps_unsent(self) -> bool:
-        """See `advance`."""
-        return True
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError, NullRowtimeError."""

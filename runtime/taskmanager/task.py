@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,12 +23,9 @@ from runtime.elements import (
     MAX_WATERMARK_MS,
     MIN_WATERMARK_MS,
     Barrier,
-    Batch,
-    Control,
     Element,
     EndOfInput,
     Watermark,
-    WatermarkStatus,
 )
 from runtime.exchange.channel import Inbox, InputChannel, TaskCancelled
 from runtime.exchange.writer import RecordWriter
@@ -60,8 +57,8 @@ from runtime.taskmanager.task_barriers import TaskBarriers
 from runtime.taskmanager.task_checkpoints import SinksCommitted, TaskCheckpoints
 from runtime.taskmanager.task_outputs import TaskOutputs
 from runtime.taskmanager.task_timers import TaskTimers
+from runtime.taskmanager.task_work import TaskWork
 from runtime.taskmanager.time_accounting import TimeAccount, Waiting
-from runtime.taskmanager.watermark_valve import WatermarkValve
 
 POLL_MS_MAX = 50
 """A source waits at most this long for rows before it looks at its mail."""
@@ -124,13 +121,9 @@ class Task:
         for edge in descriptor.inputs:
             for _ in edge.producers:
                 self.inbox.add_channel(services.channel_bytes)
-        self._valve = WatermarkValve(len(self.inbox.channels))
         self._started = False
         self._ended = False
-        self._drain = True
         self._cancelled = False
-        self._watermark_ms = MIN_WATERMARK_MS
-        self._records_in = 0
         self._thread = threading.Thread(target=self.run, name=str(self.attempt), daemon=True)
         environment = TaskEnvironment(
             descriptor=descriptor,
@@ -157,10 +150,9 @@ class Task:
         self._files = services.files(descriptor)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self._files, self.inbox, services.send)
         self._timers = TaskTimers(self._chain, services.wall_clock_ms, lambda: self._checkpoints.stop_id is not None)
-        self._work: Iterator[None] | None = None
-        """What was begun and is not done: it goes on when there is room for its output."""
         self._outputs: TaskOutputs
         self._barriers: TaskBarriers
+        self._work: TaskWork
         self.attach([])
 
     # ------------------------------------------------------------------------------------- from other threads
@@ -178,6 +170,7 @@ class Task:
             self._capture,
             self.now_ms,
         )
+        self._work = TaskWork(self._chain, self.inbox, self._recovered, self._outputs, self._barriers)
 
     def start(self) -> None:
         self._thread.start()
@@ -211,9 +204,10 @@ class Task:
         operators = self._chain.counters()
         if self._source is not None:
             operators[self._source.uid] = self._source.counters()
+        watermark_ms = self._work.watermark_ms
         return TaskMetrics(
             attempt=self.attempt,
-            records_in=self._records_in,
+            records_in=self._work.records_in,
             records_out=self._outputs.records_out,
             bytes_in=sum(channel.bytes_received for channel in self.inbox.channels),
             bytes_out=self._outputs.bytes_out,
@@ -221,7 +215,7 @@ class Task:
             backpressured_ms_per_second=shares.backpressured,
             idle_ms_per_second=shares.idle,
             cpu_ms_per_second=shares.cpu,
-            watermark_ms=None if self._watermark_ms == MIN_WATERMARK_MS else self._watermark_ms,
+            watermark_ms=None if watermark_ms == MIN_WATERMARK_MS else watermark_ms,
             operators=operators,
         )
 
@@ -256,9 +250,13 @@ class Task:
                 with self.account.waiting(Waiting.IDLE):
                     self.inbox.wait_until(lambda: self.inbox.has_mail)
         self._services.send(TaskStateChanged(self.attempt, TaskState.RUNNING))
-        self._run_recovered()
+        # What was in flight comes before all input and timers.
+        while self._recovered.remains:
+            if self._is_free():
+                self._work.take_recovered()
+        self._finish_work()
         if self.descriptor.finished:
-            self._drain = True
+            pass
         elif self._source is not None:
             self._run_source(self._source)
         else:
@@ -301,42 +299,15 @@ class Task:
             with self.account.waiting(Waiting.BACKPRESSURED):
                 self.inbox.wait_for_room(self._outputs.can_go_on, _seconds(self._barriers.wait_ms()))
             return False
-        if self._work is not None:
-            self._go_on(self._work)
+        if self._work.is_unfinished:
+            self._work.go_on()
         elif not self._recovered.remains:
             self._barriers.on_free()
-        return self._work is None
-
-    def _go_on(self, work: Iterator[None]) -> None:
-        """As far as there is room; barriers and mail come between two steps."""
-        self._work = work
-        for _ in work:
-            if self.inbox.has_mail or self._barriers.is_due or not self._outputs.has_room():
-                return
-        self._work = None
+        return not self._work.is_unfinished
 
     def _finish_work(self) -> None:
-        while self._work is not None:
+        while self._work.is_unfinished:
             self._is_free()
-
-    def _run_recovered(self) -> None:
-        """What was in flight comes before all input and timers."""
-        while self._recovered.remains:
-            if not self._is_free():
-                continue
-            taken = self._recovered.take()
-            assert taken is not None
-            restore, element = taken
-            if isinstance(element, Watermark | WatermarkStatus):
-                self._take_control(self._recovered.position(restore, element), element)
-                continue
-            assert isinstance(element, Batch)
-            if restore.edge_id >= 0:
-                self._take_in(element)
-            else:
-                self._records_in += element.row_count
-                self._chain.process_at(restore.handle.target_uid, element)
-        self._finish_work()
 
     def _run_source(self, source: SourceOperator) -> None:
         self._serve_mail()
@@ -348,7 +319,8 @@ class Task:
                 self._poll_source(source, int(POLL_MS_MAX if wake_ms is None else min(POLL_MS_MAX, wake_ms)))
             if self._checkpoints.stop_id is not None or not (source.readable or source.ended):
                 self._wait(self._wake_ms())
-            self._after_turn()
+            self._work.fire(self._timers.due())
+            self._outputs.flush_due()
 
     def _poll_source(self, source: SourceOperator, timeout_ms: int) -> None:
         """What the reader waited for rows counts as idle: its wall time without its CPU time."""
@@ -360,85 +332,35 @@ class Task:
                 waiting = False
                 self.account.add_idle(now_ms() - wall_ms - (time.thread_time() - cpu_s) * 1000.0)
             if last is not None:
-                self._take_in(last)
+                self._work.take_in(last)
                 # The source's position may be taken behind the last element of a poll only.
-                for _ in self._work or ():
-                    pass
-                self._work = None
+                self._work.finish()
             last = element
         if waiting:
             self.account.add_idle(now_ms() - wall_ms - (time.thread_time() - cpu_s) * 1000.0)
         if last is not None:
-            self._take_in(last)
+            self._work.take_in(last)
 
     def _run_inputs(self) -> None:
         while not self._barriers.all_ended:
             if not self._is_free() or self._barriers.all_ended:
                 continue
-            if not self._take_element():
+            if not self._work.take_input():
                 self._wait(self._wake_ms())
-            self._after_turn()
+            self._work.fire(self._timers.due())
+            self._outputs.flush_due()
         self._finish_work()
-
-    def _after_turn(self) -> None:
-        if self._work is None and (due := self._timers.due()) is not None:
-            self._go_on(due)
-        self._outputs.flush_due()
-
-    def _take_element(self) -> bool:
-        taken = self.inbox.take()
-        if taken is None:
-            return False
-        channel, element = taken
-        if isinstance(element, Batch):
-            self._take_in(element)
-        else:
-            self._take_control(channel, element)
-        return True
-
-    def _take_control(self, channel: int, element: Control) -> None:
-        match element:
-            case Barrier():
-                self._barriers.on_barrier(channel, element)
-            case Watermark(timestamp_ms=timestamp_ms):
-                self._go_on(self._advance(self._valve.on_watermark(channel, timestamp_ms)))
-            case WatermarkStatus(idle=idle):
-                self._go_on(self._advance(self._valve.on_status(channel, idle)))
-            case EndOfInput(drain=drain):
-                self._drain = self._drain and drain
-                self._go_on(self._end_channel(channel, drain))
-
-    def _end_channel(self, channel: int, drain: bool) -> Iterator[None]:
-        if drain:
-            yield from self._advance(self._valve.on_ended(channel))
-        self._barriers.on_ended(channel)
-
-    def _take_in(self, element: Element) -> None:
-        """What the chain is to see: rows, which it passes on at once, or the task's own event time."""
-        if isinstance(element, Batch):
-            self._records_in += element.row_count
-            self._chain.process(element)
-        else:
-            assert isinstance(element, Watermark | WatermarkStatus)
-            self._go_on(self._advance([element]))
-
-    def _advance(self, elements: Sequence[Watermark | WatermarkStatus]) -> Iterator[None]:
-        for element in elements:
-            if isinstance(element, Watermark):
-                self._watermark_ms = element.timestamp_ms
-                yield from self._chain.advance(element.timestamp_ms)
-            self._outputs.broadcast(element)
 
     def _end(self) -> None:
         """Fire what is due, tell the consumers, then wait for the checkpoint that holds the end."""
         self._finish_work()
         if not self.descriptor.finished:
-            if self._drain:
-                self._take_in(Watermark(MAX_WATERMARK_MS))
+            if self._work.drains:
+                self._work.take_in(Watermark(MAX_WATERMARK_MS))
                 self._finish_work()
-            self._chain.end(self._drain)
+            self._chain.end(self._work.drains)
         self._ended = True
-        self._outputs.broadcast(EndOfInput(self._drain))
+        self._outputs.broadcast(EndOfInput(self._work.drains))
         self._services.send(InputsEnded(self.attempt))
         while not (self._checkpoints.final_committed and self._outputs.all_sent()):
             self._serve()
@@ -447,7 +369,7 @@ class Task:
                 # A task restored as ended has seen all its input: what ended producers say again is dropped.
                 while self.inbox.take() is not None:
                     pass
-            elif self._take_element():
+            elif self._work.take_input():
                 continue
             if not (self._checkpoints.final_committed and self._outputs.all_sent()):
                 self._wait(None)
@@ -499,7 +421,7 @@ class Task:
                         full=message.full,
                         committed_id=message.committed_id,
                     )
-                    self._barriers.on_trigger(barrier, is_busy=self._work is not None)
+                    self._barriers.on_trigger(barrier, is_busy=self._work.is_unfinished)
                 case AbortCheckpoint(checkpoint_id=checkpoint_id):
                     self._barriers.on_aborted(checkpoint_id)
                 case EndSources():
@@ -511,7 +433,7 @@ class Task:
                     self._notices.committed(checkpoint_id)
                     self._checkpoints.on_committed(checkpoint_id, by_sinks=False)
                     if self._checkpoints.stop_id == checkpoint_id and self._source is not None and not self._ended:
-                        self._drain = False  # The job ends with this checkpoint: nothing may fire.
+                        self._work.drains = False  # The job ends with this checkpoint: nothing may fire.
                         self._source.stop()
                 case SinksCommitted(checkpoint_id=checkpoint_id):
                     self._checkpoints.on_committed(checkpoint_id, by_sinks=True)
