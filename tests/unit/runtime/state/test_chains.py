@@ -282,3 +282,30 @@ def test_dropped_windows_leave_the_chain(tmp_path: Path) -> None:
         again = MemoryStateBackend("op", operator_context(tmp_path, restore=OperatorRestore("op", segments=handles)))
         restored = again.window_state("sums", SCHEMA, reduce)
         assert restored.ends() == state.ends()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_time_to_live_frees_memory_disk_and_checkpoints(tmp_path: Path, backend: str) -> None:
+    choice = random.Random(3)
+    shape = Shape(backend, (pa.int64(),), ttl_ms=100)
+    with small_limits(choice), mock.patch("runtime.state.keyed_table.LOG_BYTES_MIN", 1 << 20):
+        pair = Pair(tmp_path, shape)
+        for _ in range(10):
+            pair.batch(choice, 100, variety=1_000)
+        rows = pair.table.row_count
+        assert rows > 300
+        pair.backend.capture(1)()
+        pair.backend.committed(1)
+        pair.now_ms += 1_000
+        for _ in range(3):
+            pair.table.settle()
+        # Nobody has asked for them: the sweep was there.
+        assert pair.table.row_count == 0
+        handles = pair.backend.capture(2)()
+        pair.backend.committed(2)
+        again = Pair(tmp_path, msgspec.structs.replace(shape, ttl_ms=1 << 40), handles)
+        assert contents(again.table) == []
+        again.close()
+        # What is gone leaves the files that a checkpoint names, too.
+        assert pair.backend.capture(3)() == ()
+        pair.close()
