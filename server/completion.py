@@ -13,6 +13,7 @@ from planner.catalog import Catalog, CatalogEntry, ObjectPath
 from server.lazy_planner import planner_api
 
 _START = (
+    "ALTER JOB",
     "BEGIN STATEMENT SET",
     "CREATE",
     "DESCRIBE",
@@ -37,13 +38,15 @@ _AFTER = {
         "DATABASES",
         "FUNCTIONS",
         "JOBS",
+        "SAVEPOINTS FOR JOB",
         "TABLES",
         "USER",
         "VIEWS",
     ),
     "CREATE": ("TABLE", "TEMPORARY", "VIEW"),
     "TEMPORARY": ("TABLE", "VIEW"),
-    "DROP": ("TABLE", "TEMPORARY", "VIEW"),
+    "ALTER": ("JOB",),
+    "DROP": ("SAVEPOINT", "TABLE", "TEMPORARY", "VIEW"),
     "CURRENT": ("CATALOG", "DATABASE"),
     "STOP": ("JOB",),
     "EXECUTE": ("STATEMENT SET BEGIN",),

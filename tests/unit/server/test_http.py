@@ -86,7 +86,7 @@ def test_bodies_are_limited_and_must_be_json(gateway: Gateway) -> None:
         ("SELECT * FROM default_catalog.", ["default_catalog.default_database.orders"]),
         ("DESCRIBE ", ["default_catalog.default_database.orders"]),
         ("SHOW CA", ["CATALOGS"]),
-        ("DROP ", ["TABLE", "TEMPORARY", "VIEW"]),
+        ("DROP ", ["SAVEPOINT", "TABLE", "TEMPORARY", "VIEW"]),
         ("USE CATALOG h", ["headrace"]),
         ("SEL", ["SELECT"]),
         ("SELECT 'ord", []),
