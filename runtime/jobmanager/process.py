@@ -15,7 +15,6 @@ import msgspec
 from connectors.errors import ConnectorError
 from planner.ir.job_graph import JobGraph
 from runtime.api import (
-    CheckpointSummary,
     ClusterOverview,
     JobFailedError,
     JobState,
@@ -33,7 +32,6 @@ from runtime.api import (
     UnknownSavepointError,
 )
 from runtime.checkpoint.files import LocationError, absolute, normalized
-from runtime.checkpoint.manifest import CheckpointPointer
 from runtime.checkpoint.refusal import RestoreRefusedError
 from runtime.checkpoint.store import CheckpointStore
 from runtime.clock import wall_clock_ms
@@ -43,11 +41,12 @@ from runtime.job_settings import SAVEPOINT_DIRECTORY, SettingError, parse_job_se
 from runtime.jobmanager import job_events as events
 from runtime.jobmanager.endpoint import TaskManagerEndpoint, bind_rpc
 from runtime.jobmanager.job_master import JobMaster
-from runtime.jobmanager.preparation import check_savepoint, check_submission, drop_checkpoints, mark_stopped
+from runtime.jobmanager.preparation import check_savepoint, check_submission
 from runtime.jobmanager.rescaling import check_slots
 from runtime.jobmanager.savepoints import dispose_savepoint
 from runtime.jobmanager.services import HelperThread, Services
 from runtime.jobmanager.slot_pool import SlotPool
+from runtime.jobmanager.takeover import end_job, load_jobs
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError
 from runtime.metadata.lease import LeaderStore
 from runtime.metadata.store import SqliteMetadataStore
@@ -104,7 +103,7 @@ class JobManager:
     async def lead(self, listener: socket.socket) -> JobManager:
         """Accepts TaskManagers at the socket, and goes on with every job that had not ended."""
         await self._endpoint.start(listener)
-        await self._recover_jobs()
+        await self._take_over_jobs()
         return self
 
     @property
@@ -265,19 +264,18 @@ class JobManager:
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    async def _recover_jobs(self) -> None:
-        for record in await self._thread.run(self._load_records):
-            if record.state.terminal:
-                continue
+    async def _take_over_jobs(self) -> None:
+        living, self._ended = await self._thread.run(load_jobs, self._records, self._services.store, ENDED_JOBS_KEPT)
+        for record in living:
             try:
                 graph = await self._thread.run(self._records.graph, record.job_id)
                 settings = parse_job_settings(graph.settings)
             except (KeyError, ValueError) as error:
                 failure = Failure(f"the job cannot be read: {error}", "internal", False)
-                await self._end_unrecoverable(record, failure)
+                self._ended[record.job_id] = await self._thread.run(end_job, self._records, record, failure)
                 continue
             if record.is_query:
-                await self._end_unrecoverable(record, _LOST)
+                self._ended[record.job_id] = await self._thread.run(end_job, self._records, record, _LOST)
                 await self._thread.run(self._services.store.drop_job, record.job_id)
                 continue
             master = JobMaster(self._services, record, graph, settings)
@@ -286,65 +284,12 @@ class JobManager:
             _log.info("job %s (%s): taken over in state %s", record.job_id, record.name, record.state)
             master.start(ending)
 
-    def _load_records(self) -> list[JobRecord]:
-        """All jobs; those that ended long ago are forgotten."""
-        records = sorted(self._records.all(), key=lambda record: record.submitted_at_ms)
-        ended = [record for record in records if record.state.terminal]
-        for record in ended[:-ENDED_JOBS_KEPT]:
-            drop_checkpoints(self._records, self._services.store, record, forgotten=True)
-            self._records.delete(record.job_id)
-        for record in ended[-ENDED_JOBS_KEPT:]:
-            self._ended[record.job_id] = self._records.history(record.job_id) or self._finish_ended(record)
-        return records
-
-    def _finish_ended(self, record: JobRecord) -> JobStatus:
-        """The JobManager died between the record of a job's end and what follows it."""
-        status = _bare_status(record, self._records.pointer(record.job_id))
-        if record.state is JobState.FINISHED:
-            mark_stopped(self._records, record.job_id)
-        drop_checkpoints(self._records, self._services.store, record)
-        self._records.set_history(status)
-        return status
-
     def _forget_old_jobs(self) -> None:
         """Ended jobs keep no more than a place in the history."""
         ended = [master for master in self._masters.values() if master.status().state.terminal]
         for master in ended[:-ENDED_JOBS_KEPT]:
             del self._masters[master.job_id]
 
-    async def _end_unrecoverable(self, record: JobRecord, failure: Failure) -> None:
-        now_ms = wall_clock_ms()
-        ended = msgspec.structs.replace(record, state=JobState.FAILED, end_ms=now_ms, failure=failure)
-        await self._thread.run(self._records.update, ended)
-        self._ended[record.job_id] = _bare_status(ended)
-
     def _on_lost_leadership(self) -> None:
         _log.error("another JobManager has taken over, or this one cannot write any more")
         self._leadership_lost.set()
-
-
-def _bare_status(record: JobRecord, pointer: CheckpointPointer | None = None) -> JobStatus:
-    checkpoints = CheckpointSummary()
-    if pointer is not None:
-        checkpoints = CheckpointSummary(latest_completed_id=pointer.checkpoint_id)
-        if pointer.stopped_with:
-            checkpoints = CheckpointSummary(
-                latest_completed_id=pointer.checkpoint_id,
-                latest_savepoint_id=pointer.checkpoint_id,
-                latest_savepoint_path=pointer.stopped_with,
-                latest_savepoint_at_ms=record.end_ms,
-            )
-    return JobStatus(
-        record.job_id,
-        record.name,
-        record.state,
-        record.submitted_at_ms,
-        record.end_ms,
-        record.state_timestamps_ms,
-        (),
-        checkpoints,
-        record.restarts,
-        failure=record.failure,
-        generation=record.generation,
-        is_query=record.is_query,
-    )

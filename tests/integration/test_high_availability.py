@@ -17,7 +17,9 @@ from tests.support.standalone import GatewayError, request
 from tests.support.topics import Record, create_topic, open_transactions, produce, read_topic, unique_name
 
 pytestmark = pytest.mark.kafka
+LEASE_MS = 5_000
 TAKEOVER_S = 15.0
+"""What is promised for this lease."""
 PERIOD_S = 0.1
 ROUNDS = 15
 NUMBERS_PER_PERIOD = 100
@@ -85,38 +87,39 @@ class Numbers:
 
 
 def test_a_standby_takes_over_twice_in_a_row(kafka: str, postgres: PostgresServer, tmp_path: Path) -> None:
-    with HighAvailabilityCluster(tmp_path, postgres.url, lease_ms=5_000) as cluster:
+    with HighAvailabilityCluster(tmp_path, postgres.url, LEASE_MS) as cluster:
         first = cluster.leader()
         second = 1 - first
         with Numbers(cluster, kafka, index=second) as numbers:
-            cluster.until("first rows", numbers.flows, 30)
-            assert cluster.job(numbers.job_id, second)["generation"] == 1
+            cluster.until("first rows", numbers.flows, 60)
+            generation = cluster.job(numbers.job_id, second)["generation"]
             killed_at = time.monotonic()
             cluster.kill(first)
             job = cluster.wait_for_tasks(numbers.job_id, second, TAKEOVER_S)
             took_s = time.monotonic() - killed_at
-            print(f"tasks run again {took_s:.1f} s after the kill of the leader (lease 5 s)")
+            print(f"tasks run again {took_s:.1f} s after the kill of the leader")
             assert took_s < TAKEOVER_S
-            assert (cluster.leader(), job["generation"]) == (second, 2)
+            assert cluster.leader() == second
+            assert job["generation"] > generation
             cluster.start(first)
             cluster.until("the new one is a standby", lambda: cluster.job(numbers.job_id, first), 30)
             cluster.kill(second)
-            assert cluster.wait_for_tasks(numbers.job_id, first, TAKEOVER_S)["generation"] == 3
+            assert cluster.wait_for_tasks(numbers.job_id, first)["generation"] > job["generation"]
             assert cluster.leader() == first
             numbers.end(first)
 
 
 def test_a_paused_leader_that_wakes_up_changes_nothing(kafka: str, postgres: PostgresServer, tmp_path: Path) -> None:
-    with HighAvailabilityCluster(tmp_path, postgres.url, lease_ms=2_000) as cluster:
+    with HighAvailabilityCluster(tmp_path, postgres.url, LEASE_MS) as cluster:
         first = cluster.leader()
         second = 1 - first
         token = cluster.token()
         with Numbers(cluster, kafka, index=first) as numbers:
-            cluster.until("first rows", numbers.flows, 30)
+            cluster.until("first rows", numbers.flows, 60)
             # With checkpoints every 300 ms it is in the middle of one more often than not.
             cluster.pause(first)
             cluster.wait_for_tasks(numbers.job_id, second)
-            assert cluster.token() == token + 1
+            assert cluster.token() > token
             numbers.end(second)
         records, files = cluster.records(), cluster.files()
         cluster.resume(first)
@@ -135,16 +138,18 @@ def test_a_paused_leader_that_wakes_up_changes_nothing(kafka: str, postgres: Pos
 def test_the_database_goes_away(kafka: str, postgres: PostgresServer, tmp_path: Path) -> None:
     """For less than the lease: the leader waits and leads on. For longer: it steps down, and one of both leads when the
     database is back. Then it is told to end, and the other one need not wait for the lease to run out."""
-    with HighAvailabilityCluster(tmp_path, postgres.url, lease_ms=2_500) as cluster:
+    with HighAvailabilityCluster(tmp_path, postgres.url, LEASE_MS) as cluster:
         leader = cluster.leader()
         token = cluster.token()
         with Numbers(cluster, kafka, index=leader) as numbers:
-            cluster.until("first rows", numbers.flows, 30)
+            cluster.until("first rows", numbers.flows, 60)
+            generation = cluster.job(numbers.job_id, leader)["generation"]
             postgres.stop()
             postgres.restart()
             completed = cluster.completed(numbers.job_id, leader)
             cluster.until("it goes on", lambda: cluster.completed(numbers.job_id, leader) > completed + 1, 30)
-            assert (cluster.token(), cluster.job(numbers.job_id, leader)["generation"]) == (token, 1)
+            assert cluster.token() == token
+            assert cluster.job(numbers.job_id, leader)["generation"] == generation
             postgres.stop()
             try:
                 cluster.until("it steps down", lambda: "beginning anew as a standby" in cluster.log(leader), 30)

@@ -57,7 +57,13 @@ class HighAvailabilityCluster:
             self.start(1)
             flags = ["--job-managers", addresses, "--slots", str(self._slots), "--work-dir", str(self._data / "work")]
             self._task_managers.append(self._process("taskmanager", ["taskmanager", *flags]))
-            self.until("the cluster is ready", lambda: self._is_ready(self._slots), START_TIMEOUT_S)
+            # Whichever is asked, the slots are there.
+            urls = [f"{self.url(index)}/overview" for index in (0, 1)]
+            self.until(
+                "the cluster is ready",
+                lambda: all(request("GET", url)["slots-total"] == self._slots for url in urls),
+                START_TIMEOUT_S,
+            )
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -190,10 +196,6 @@ class HighAvailabilityCluster:
             return None
         running = all(vertex["tasks"]["RUNNING"] == vertex["parallelism"] for vertex in job["vertices"])
         return job if running else None
-
-    def _is_ready(self, slots: int) -> bool:
-        """Both answer, and the slots are there, whichever is asked."""
-        return all(request("GET", f"{self.url(i)}/overview")["slots-total"] == slots for i in (0, 1))
 
     def _process(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         with (self._data / f"{name}.log").open("ab") as log:
