@@ -231,6 +231,12 @@ class DataServer:
         self._job_id, self._generation = job_id, generation
         for attempt in attempts:
             self._newest[attempt.vertex_id, attempt.subtask_index] = (attempt.generation, attempt.number)
+        for peer in self._peers.values():
+            peer.early = {key: early for key, early in peer.early.items() if not self._is_stale(key[2])}
+
+    def _is_stale(self, consumer: AttemptId) -> bool:
+        newest = self._newest.get((consumer.vertex_id, consumer.subtask_index))
+        return newest is not None and newest > (consumer.generation, consumer.number)
 
     def _peer(self, address: ChannelAddress) -> _Peer:
         """The slot at the address, with a connection being made if this side is the one to make it."""
@@ -308,8 +314,7 @@ class DataServer:
 
     def _on_channel(self, peer: _Peer, connection: FramedConnection, number: int, opening: OpenChannel) -> None:
         consumer = opening.consumer
-        newest = self._newest.get((consumer.vertex_id, consumer.subtask_index))
-        if newest is not None and newest > (consumer.generation, consumer.number):
+        if self._is_stale(consumer):
             connection.enqueue(frame(FrameKind.REFUSED, f"attempt {consumer} is stale".encode(), channel=number))
             return
         key = (opening.edge_id, opening.producer, consumer)
