@@ -11,7 +11,7 @@ from tests.equivalence.run import Scenario
 
 RUNS_PER_TEST = 25
 SEEDS = range(500)
-CROWDED_SEEDS = range(50)
+CROWDED_SEEDS = range(30)
 
 
 def _check(seeds: range, directory: Path, *, crowded: bool = False) -> list[Scenario]:
