@@ -131,7 +131,8 @@ class TaskManager:
                 pass  # The process has ended or is about to.
             finally:
                 await self._bury(slot)
-            failures = 0 if slot.started else failures + 1
+            # One that was ended before it had loaded is no sign that slots cannot start.
+            failures = 0 if slot.started or slot.was_killed else failures + 1
             if failures:
                 _log.error("slot %s did not start: %s", slot_id, slot.exit_reason)
                 await asyncio.sleep(min(0.5 * 2**failures, SLOT_RETRY_S_MAX))

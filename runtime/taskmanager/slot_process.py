@@ -183,6 +183,11 @@ class SlotProcess:
             await asyncio.to_thread(shutil.rmtree, self._work_directory, ignore_errors=True)
 
     @property
+    def was_killed(self) -> bool:
+        """By `kill`."""
+        return bool(self._kill_reason)
+
+    @property
     def exit_reason(self) -> str:
         """For people: why the process ended."""
         if self._kill_reason:
