@@ -58,6 +58,8 @@ class Changes(Pipeline):
 class Job:
     """A pipeline that is fed round by round, and what its output must be."""
 
+    parallelism_max = 3
+
     def __init__(self, pipeline: Pipeline, found: list[Any], unaligned: bool) -> None:
         self.pipeline = pipeline
         pipeline.events = found
@@ -116,6 +118,8 @@ class TableJob(Job):
 
 
 class ChangesJob(TableJob):
+    parallelism_max = 2  # All jobs at their maximum fill the cluster's slots.
+
     def expected(self) -> dict[str, tuple[int, ...]]:
         rows: dict[int, tuple[str, int] | None] = {}
         for change in self.pipeline.events:
@@ -172,7 +176,7 @@ class Rounds:
             body = {"target-directory": victim.pipeline.directory}
             threading.Thread(target=_ask, args=("POST", f"{victim.url}/savepoints", body), daemon=True).start()
         elif moment == "rescale":
-            wanted = self.rng.choice([p for p in (1, 2, 3) if p != victim.parallelism])
+            wanted = self.rng.choice([p for p in range(1, victim.parallelism_max + 1) if p != victim.parallelism])
             threading.Thread(target=_rescale, args=(victim, wanted), daemon=True).start()
         self.kill(moment, self.rng.uniform(0.0, 0.8))
         if moment == "recovering":
@@ -183,7 +187,7 @@ class Rounds:
         role = self.rng.choice(ROLES)
         if self.cluster.kill(role, self.rng.randrange(8)) is not None:
             self.kills.append(f"{moment}: {role}")
-            print(f"{time.monotonic():.1f} {self.kills[-1]}", flush=True)
+            print(f"{time.monotonic():.1f} s, {self.kills[-1]}", flush=True)
 
 
 def _ask(method: str, url: str, body: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,18 +53,28 @@ class SmallDisk:
         # Lazily: a process that is just ending may still have a file open.
         subprocess.run(["umount", "-l", str(self.path)], check=True)
 
-    def fill(self) -> Path:
-        """Take what is free; returns the file to delete."""
-        ballast = self.path / "ballast"
-        with ballast.open("wb", buffering=0) as target:
-            try:
-                while True:
-                    target.write(b"x" * 4096)
-            except OSError:
-                return ballast
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Without a free byte, also where others delete what they have, until the end of the block."""
+        ballast, enough = self.path / "ballast", threading.Event()
 
-    def resize(self, size_bytes: int) -> None:
-        self._mount("-o", f"remount,size={size_bytes}", str(self.path))
+        def fill() -> None:
+            with ballast.open("wb", buffering=0) as target:
+                while not enough.wait(0.005):
+                    try:
+                        while True:
+                            target.write(b"x" * 4096)
+                    except OSError:
+                        pass  # Full again.
+
+        filler = threading.Thread(target=fill, name="filler")
+        filler.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            filler.join()
+            ballast.unlink()
 
     def _mount(self, *words: str) -> None:
         done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)

@@ -70,19 +70,19 @@ class S3Server:
                 "jclouds.provider=filesystem-nio2\njclouds.identity=x\njclouds.credential=x\n"
                 f"jclouds.filesystem.basedir={(data_dir / 'objects').resolve()}\n"
             )
-            command = [java, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
-            with (data_dir / "server.log").open("ab") as log:
-                process = subprocess.Popen(
-                    [*command, "--properties", "s3proxy.conf"], cwd=data_dir, stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=log, start_new_session=True, preexec_fn=die_with_parent,
-                )  # fmt: skip
-            server = cls(data_dir, port, process)
+            server = cls(data_dir, port, _launch(java, jar, data_dir))
             if server._comes_up():
                 return server
             server.stop()
             if attempt == 2:
                 break  # The port was free each time: it is not a race for it.
         raise S3ServerUnavailable(f"the S3 server does not start:\n{(data_dir / 'server.log').read_text()[-3000:]}")
+
+    def restart(self) -> None:
+        """Start again at the same endpoint with the same objects, after `stop`."""
+        self._process = _launch(shutil.which("java") or "java", _jar(), self.data_dir)
+        if not self._comes_up():
+            raise S3ServerUnavailable(f"the S3 server does not start again:\n{self.data_dir / 'server.log'}")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -129,6 +129,15 @@ def server_for_tests() -> Iterator[S3Server]:
             yield server
         finally:
             server.stop()
+
+
+def _launch(java: str, jar: Path, data_dir: Path) -> subprocess.Popen[bytes]:
+    command = [java, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
+    with (data_dir / "server.log").open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--properties", "s3proxy.conf"], cwd=data_dir, stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log, start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
 
 
 def _jar() -> Path:
