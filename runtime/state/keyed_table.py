@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runtime.key_groups import Hashes, KeyGroups, hash_columns
+from runtime.key_groups import KeyGroups, hash_columns
 from runtime.state.change_log import ChangeLog
 from runtime.state.columns import FixedColumn, last_of_each
 from runtime.state.errors import SegmentError
@@ -39,11 +39,12 @@ class MemoryKeyedTable:
         chain: TableChain,
         wall_clock_ms: Callable[[], int],
         check_size: Callable[[], None],
+        log: ChangeLog | None = None,
     ) -> None:
         self.shape = shape
         self.chain = chain
         self.store = RowStore(shape)
-        self.log = self._make_log()
+        self.log = log or ChangeLog()
         self._wall_clock_ms = wall_clock_ms
         self._check_size = check_size
         self._prefixes = PrefixIndex() if shape.prefix_length else None
@@ -170,10 +171,6 @@ class MemoryKeyedTable:
             log = self.log.after(plan.cut) if plan.is_delta else []
             return TableCapture(self.store, plan, log, self.lock, self._captures)
 
-    def committed(self) -> None:
-        """The chain has moved on."""
-        self.log.drop(self.chain.cut)
-
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Take over rows of a segment, after those of the segments before it. After the last ones: `finish_restore`.
         Raises SegmentError."""
@@ -203,13 +200,10 @@ class MemoryKeyedTable:
             self._prefixes.grow(self.store.capacity)
             for first in range(0, len(slots), PIECE_ROWS):
                 piece = slots[first : first + PIECE_ROWS]
-                self._prefixes.add(piece, self._prefix_hashes(self.keys(piece)))
+                self._prefixes.add(piece, hash_columns(self.keys(piece)[: self.shape.prefix_length]))
         self._now_ms = None
 
     # ------------------------------------------------------------------------------------------------- internal
-
-    def _make_log(self) -> ChangeLog:
-        return ChangeLog()
 
     def _forget_changes(self) -> None:
         """Too much to be kept until a checkpoint succeeds."""
@@ -252,11 +246,8 @@ class MemoryKeyedTable:
             self.store.sequence[slots] = np.arange(self._next_sequence, self._next_sequence + len(slots))
             self._next_sequence += len(slots)
             self._prefixes.grow(self.store.capacity)
-            self._prefixes.add(slots, self._prefix_hashes(taken))
+            self._prefixes.add(slots, hash_columns(taken[: self.shape.prefix_length]))
         return slots
-
-    def _prefix_hashes(self, keys: Sequence[Array]) -> Hashes:
-        return hash_columns(keys[: self.shape.prefix_length])
 
     def _preserve(self, slots: Slots) -> None:
         for capture in self._captures:

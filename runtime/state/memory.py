@@ -100,7 +100,7 @@ class SegmentedBackend(ABC):
             state.chain.committed(checkpoint_id)
         for table in self._tables.values():
             table.chain.committed(checkpoint_id)
-            table.committed()
+            table.log.drop(table.chain.cut)
 
     def _restore_table(self, table: MemoryKeyedTable, handles: Sequence[SegmentHandle]) -> list[ChainFile]:
         """Read the files of a table; what the next snapshot may name of them."""

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runtime.key_groups import Hashes, KeyGroups, hash_columns
-from runtime.state.change_log import ChangeLog
 from runtime.state.columns import last_of_each
 from runtime.state.encoding import decode, encode
 from runtime.state.growing import grown
@@ -59,7 +58,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         hot_bytes: Callable[[], int],
     ) -> None:
         self._family = family
-        super().__init__(shape, chain, wall_clock_ms, lambda: None)
+        super().__init__(shape, chain, wall_clock_ms, lambda: None, SpooledLog(shape, family.directory))
         self._hot_bytes = hot_bytes
         self._row_kind: Any = pa.struct(list(shape.segment_schema))
         self._batch_number = 1
@@ -122,7 +121,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         with self.lock:
             # Changes of cold rows are in the log.
             view = self._family.view() if plan.renewed or not plan.is_delta else None
-            return RocksCapture(super().capture(plan), view, plan, self._cold_rows)
+            return RocksCapture(super().capture(plan), view, plan, self.shape, self._rows_of)
 
     def restore(self, rows: pa.RecordBatch, source: str) -> None:
         """Fills memory, then the database."""
@@ -179,14 +178,6 @@ class RocksKeyedTable(MemoryKeyedTable):
 
     # ------------------------------------------------------------------------------------------------- internal
 
-    def _make_log(self) -> ChangeLog:
-        return SpooledLog(self.shape, self._family.directory)
-
-    def _cold_rows(self, values: list[bytes], plan: SnapshotPlan) -> pa.RecordBatch:
-        """Rows of the database as the plan's snapshot has them; for the writing thread."""
-        rows = self._rows_of(values)
-        return self.shape.as_delta(rows) if plan.is_delta else rows
-
     def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         slots = super()._look_up(batch, keys, groups)
         if self._cold_count:
@@ -207,7 +198,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         rows = self._rows_of(values)
         batch = self.store.batch(rows.columns[1 : 1 + len(self.shape.keys)], rows.num_rows)
         slots = self.store.index.find(batch.hashes, batch.same_stored)
-        cold = self._present([names[row] for row in np.flatnonzero(slots < 0).tolist()])
+        cold = _present(self._family, [names[row] for row in np.flatnonzero(slots < 0).tolist()])
         return np.concatenate((slots[slots >= 0], self._load(*cold)))
 
     def _mark(self, slots: Slots) -> None:
@@ -228,7 +219,7 @@ class RocksKeyedTable(MemoryKeyedTable):
         names = self._names([key.take(taken) for key in keys], groups[missing]).dictionary_encode()
         distinct = names.dictionary.to_pylist()
         # In order: neighbours are read from one block.
-        present, values = self._present(sorted(distinct))
+        present, values = _present(self._family, sorted(distinct))
         if not values:
             return
         loaded = self._load(present, values)
@@ -244,11 +235,6 @@ class RocksKeyedTable(MemoryKeyedTable):
         for row in wanted.tolist():
             self._load(*self._family.scan_prefix(_header(groups[row : row + 1], hashes[row : row + 1]).tobytes()))
         self._prefixes.complete(hashes[wanted])
-
-    def _present(self, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """Those of the names that are in the database, with their values."""
-        found = [(name, value) for name, value in zip(names, self._family.get(names), strict=True) if value is not None]
-        return [name for name, _ in found], [value for _, value in found]
 
     def _load(self, names: list[bytes], values: list[bytes]) -> Slots:
         """Move rows into memory."""
@@ -377,12 +363,14 @@ class RocksCapture:
         hot: Capture,
         cold: View | None,
         plan: SnapshotPlan,
-        cold_rows: Callable[[list[bytes], SnapshotPlan], pa.RecordBatch],
+        shape: TableShape,
+        rows_of: Callable[[list[bytes]], pa.RecordBatch],
     ) -> None:
         self._hot = hot
         self._cold = cold
         self._plan = plan
-        self._cold_rows = cold_rows
+        self._shape = shape
+        self._rows_of = rows_of
 
     def write_early(self, write: WritePieces) -> None:
         self._hot.write_early(write)
@@ -397,17 +385,23 @@ class RocksCapture:
             return
         if not self._plan.is_delta:
             for _, values in self._cold.pieces():
-                yield self._cold_rows(values, self._plan)
+                yield self._rows_of(values)
             return
         for group in sorted(self._plan.renewed):
             first, end = group.to_bytes(GROUP_BYTES, "big"), (group + 1).to_bytes(GROUP_BYTES, "big")
             for _, values in self._cold.pieces(first, end):
-                yield self._cold_rows(values, self._plan)
+                yield self._shape.as_delta(self._rows_of(values))
 
     def close(self) -> None:
         self._hot.close()
         if self._cold is not None:
             self._cold.close()
+
+
+def _present(family: Family, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Those of the names that are in the database, with their values."""
+    found = [(name, value) for name, value in zip(names, family.get(names), strict=True) if value is not None]
+    return [name for name, _ in found], [value for _, value in found]
 
 
 def _header(groups: KeyGroups, hashes: Hashes | None) -> npt.NDArray[np.uint8]:

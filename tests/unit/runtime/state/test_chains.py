@@ -66,7 +66,7 @@ class Job:
         self._directory = directory
         self._shape = shape
         self._choice = choice
-        self._checkpoint_id = 0
+        self._checkpoint_id = self._committed_id = 0
         self._now_ms = 1_000
         self._last: Committed | None = None
         self.delta_files = 0
@@ -82,9 +82,11 @@ class Job:
                     each.now_ms = self._now_ms
 
     def checkpoint(self) -> None:
-        """One that is committed (of which not every task need hear), or declined, or not even written."""
+        """One that is committed (a task may hear of that at the next barrier only), or declined, or not even written."""
         self._checkpoint_id += 1
         models = [copy.deepcopy(pair.model) for pair in self._pairs]
+        for pair in self._pairs:
+            pair.notices.at_barrier(self._checkpoint_id, full=False, committed_id=self._committed_id)
         writes = [pair.backend.capture(self._checkpoint_id) for pair in self._pairs]
         self.batches(self._choice.randrange(3))
         outcome = self._choice.random()
@@ -99,6 +101,7 @@ class Job:
         assert all((self._directory / handle.path).exists() for handle in handles)
         self.delta_files += sum(handle.is_delta for handle in handles)
         self._last = Committed(handles, models)
+        self._committed_id = self._checkpoint_id
         for pair in self._pairs:
             if self._choice.random() < 0.9:
                 pair.notices.committed(self._checkpoint_id)
