@@ -82,7 +82,7 @@ class Job:
                     each.now_ms = self._now_ms
 
     def checkpoint(self) -> None:
-        """One that is committed (a task may hear of that at the next barrier only), or declined, or not even written."""
+        """Committed (a task may hear of that at the next barrier only), or declined, or not even written."""
         self._checkpoint_id += 1
         models = [copy.deepcopy(pair.model) for pair in self._pairs]
         for pair in self._pairs:
