@@ -64,8 +64,10 @@ class KeyIndex:
 
     @property
     def byte_size(self) -> int:
-        others = sum(table.nbytes for table in (self._old, self._next) if table is not None)
-        return self._table.nbytes + others + self.hashes.nbytes + self.live.nbytes
+        old = 0 if self._old is None else self._old.nbytes
+        # Memory is taken where it is written.
+        prepared = 0 if self._next is None else self._next[: self._next_filled].nbytes
+        return self._table.nbytes + old + prepared + self.hashes.nbytes + self.live.nbytes
 
     def grow(self, capacity: int) -> None:
         """Make room for slots below `capacity`."""
