@@ -61,6 +61,8 @@ class Pipeline:
     source_columns = f"""id BIGINT, k STRING, v INT, ts TIMESTAMP(3),
               WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND"""
     source_format = "json"
+    source_options = ""
+    """Further ones, each with a comma before it."""
 
     def __init__(self, cluster: Cluster, kafka: str, count: int, seed: int = 1) -> None:
         self.cluster, self.kafka = cluster, kafka
@@ -94,6 +96,7 @@ class Pipeline:
             f"""CREATE TABLE src ({self.source_columns}) WITH (
               'connector' = 'kafka', 'properties.bootstrap.servers' = '{self.kafka}', 'topic' = '{self.source}',
               {end if bounded else ""} 'format' = '{self.source_format}', 'scan.startup.mode' = 'earliest-offset'
+              {self.source_options}
             )"""
         )
         session.execute(
