@@ -18,6 +18,7 @@ from connectors.filesystem.sink import FileWriter, RollClock
 from connectors.registry import connector
 from planner.ir import types as t
 from planner.ir.types import Field
+from runtime.checkpoint.files import LocalFiles
 from tests.support.operators import ManualClock
 from tests.unit.connectors.source_support import rows_of, table
 
@@ -32,7 +33,7 @@ def definition(path: Path, format_name: str = "json", **options: str) -> TableDe
 
 
 def context(subtask: int = 0, attempt: str = "a1", namespace: str = "job-0", restored: int = 0) -> SinkContext:
-    return SinkContext(subtask, 1, namespace, "inc", attempt, "/nowhere", restored, (), "UTC")
+    return SinkContext(subtask, 1, namespace, "inc", attempt, LocalFiles("/nowhere"), restored, (), "UTC")
 
 
 def writer(

@@ -20,6 +20,7 @@ from connectors.filesystem.sink import FileWriter
 from connectors.registry import connector
 from planner.ir import types as t
 from planner.ir.types import Field
+from runtime.checkpoint.files import LocalFiles
 
 
 class Job:
@@ -46,7 +47,8 @@ class Job:
         self._owner_count = max(self._owner_count, parallelism)
         self.writers = []
         for subtask in range(parallelism):
-            context = SinkContext(subtask, parallelism, "job-0", "inc", f"g{self._generation}", "", 0, (), "UTC")
+            attempt = f"g{self._generation}"
+            context = SinkContext(subtask, parallelism, "job-0", "inc", attempt, LocalFiles("/nowhere"), 0, (), "UTC")
             writer = self._sink.writer(context)
             assert isinstance(writer, FileWriter)
             writer.recover([self._state(owner) for owner in range(subtask, self._owner_count, parallelism)])

@@ -34,6 +34,7 @@ from planner.ir.types import (
     timestamp_ltz,
     to_arrow,
 )
+from runtime.checkpoint.files import LocalFiles
 
 SPELLED: list[tuple[DataType, object, str]] = [
     (INT, 1, "1"),
@@ -68,7 +69,7 @@ def sink(name: str, columns: dict[str, DataType] | None = None, **options: str) 
 
 
 def context(subtask: int = 0, parallelism: int = 1) -> SinkContext:
-    return SinkContext(subtask, parallelism, "ns", "1", "a", "/nowhere", 0, (), "UTC")
+    return SinkContext(subtask, parallelism, "ns", "1", "a", LocalFiles("/nowhere"), 0, (), "UTC")
 
 
 def batch(columns: dict[str, DataType], *rows: tuple[object, ...]) -> pa.RecordBatch:

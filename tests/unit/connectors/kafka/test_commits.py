@@ -13,6 +13,15 @@ def epoch(owner: int, checkpoint_id: int) -> Committable:
     return Committable(owner, checkpoint_id, "i", b"", 3, 30, file=f"{owner}-{checkpoint_id}")
 
 
+def _complete(scan: MarkerScan) -> bool:
+    """Read anew at each call, which the type checker does not expect of a property."""
+    return scan.complete
+
+
+def _pending(epochs: PendingEpochs) -> tuple[Committable, ...]:
+    return epochs.pending
+
+
 def test_a_new_subtask_owns_its_number_and_writes_its_first_marker() -> None:
     recovery = SinkRecovery(2, [], 7, "run")
     assert recovery.owners == (2,)
@@ -42,9 +51,9 @@ def test_markers_are_read_to_the_high_watermark_and_the_last_one_counts() -> Non
     scan.add(1, 0, Marker(1, "i"))
     scan.add(2, 0, Marker(2, "i"))
     scan.reached(3)  # The last stable offset: behind it another owner's transaction is open.
-    assert not scan.complete
+    assert not _complete(scan)
     scan.add(4, 0, Marker(3, "i"))
-    assert scan.complete
+    assert _complete(scan)
     assert scan.markers == {0: Marker(3, "i")}
     assert MarkerScan(0).complete
 
@@ -53,13 +62,13 @@ def test_an_epoch_is_pending_until_its_commit_and_its_file_stays_one_commit_long
     epochs = PendingEpochs([epoch(0, 1)])
     epochs.seal(epoch(0, 2))
     epochs.seal(epoch(0, 3))  # Checkpoint 2 was given up.
-    assert epochs.pending == (epoch(0, 2), epoch(0, 3))
+    assert _pending(epochs) == (epoch(0, 2), epoch(0, 3))
     epochs.seal(epoch(0, 4))
     due = epochs.due(3)
     assert due == (Redo(epoch(0, 2)), Redo(epoch(0, 3)))
-    assert epochs.pending == (epoch(0, 2), epoch(0, 3), epoch(0, 4))
+    assert _pending(epochs) == (epoch(0, 2), epoch(0, 3), epoch(0, 4))
     assert epochs.committed(due) == [epoch(0, 1)]
-    assert epochs.pending == (epoch(0, 4),)
+    assert _pending(epochs) == (epoch(0, 4),)
     assert epochs.committed(epochs.due(4)) == [epoch(0, 2), epoch(0, 3)]
 
 
