@@ -20,8 +20,10 @@ from runtime.checkpoint import coordination as c
 from runtime.checkpoint import recovery
 from runtime.checkpoint.coordinator import CheckpointCoordinator
 from runtime.checkpoint.manifest import CheckpointManifest
+from runtime.checkpoint.participants import Participants
 from runtime.checkpoint.store import CheckpointStore
 from runtime.elements import Barrier
+from runtime.exchange.channel import InputChannel
 from runtime.jobmanager import job_events as core
 from runtime.jobmanager.job import JobCore
 from runtime.operators import source_watermarks
@@ -140,13 +142,18 @@ def floor_not_kept(stack: ExitStack) -> None:
 # ----------------------------------------------------------------------------------------------- job and deployment
 
 
-@bug("reports are not fenced by attempt: what an old attempt says counts for its successor")
-def not_fenced_by_attempt(stack: ExitStack) -> None:
+@bug("acks are not fenced by attempt: what an old attempt has acknowledged counts for its successor")
+def ack_not_fenced_by_attempt(stack: ExitStack) -> None:
     def receive(original: Any, self: Any, message: Any) -> None:
-        execution, old = self.core.execution, message.attempt
-        if execution is not None:
-            newest = {attempt.key: attempt for attempt in execution.attempts}
-            message = msgspec.structs.replace(message, attempt=newest.get(old.key, old))
+        execution = self.core.execution
+        if isinstance(message, m.CheckpointAcknowledged) and execution is not None:
+            kept = vars(self).setdefault("planted_acks", {})
+            for newest in execution.attempts:
+                old = kept.get(newest.key)
+                if old is not None and old.attempt != newest:
+                    number = message.checkpoint_id
+                    original(self, msgspec.structs.replace(old, attempt=newest, checkpoint_id=number))
+            kept[message.attempt.key] = message
         original(self, message)
 
     _wrap(stack, jobmanager.Job, "receive", receive)
@@ -284,6 +291,22 @@ def offset_after_the_batch(stack: ExitStack) -> None:
     _wrap(stack, operators.SourceOperator, "snapshot", ahead)
 
 
+@bug("what an unaligned barrier has overtaken in the input channels is not recorded")
+def in_flight_not_recorded(stack: ExitStack) -> None:
+    _wrap(stack, InputChannel, "end_recording", lambda original, self: original(self)[:0])
+
+
+@bug("what was in flight behind a task that is done is carried into every later checkpoint")
+def in_flight_of_done_tasks_kept(stack: ExitStack) -> None:
+    def note(original: Any, self: Any, checkpoint: Any) -> None:
+        original(self, checkpoint)
+        for attempt, snapshot in checkpoint.acks.items():
+            if attempt in self._done:
+                self._done[attempt] = msgspec.structs.replace(self._done[attempt], in_flight=snapshot.in_flight)
+
+    _wrap(stack, Participants, "note_completion", note)
+
+
 @bug("a split that has not been read yet does not hold the watermark")
 def unread_split_ignored(stack: ExitStack) -> None:
     _replace(
@@ -308,14 +331,17 @@ def highest_watermark(stack: ExitStack) -> None:
 
 @bug("a snapshot is acknowledged before its files are durable, and nobody looks before the pointer moves")
 def pointer_before_files(stack: ExitStack) -> None:
-    def acknowledge(self: Any, number: int, snapshot: Any, written: Any) -> Steps:
-        self.slot.send(m.CheckpointAcknowledged(self.attempt, number, snapshot))
-        for handle, content in written:
-            file = self.create(handle.path)
-            yield 5
-            self.world.files.seal(file, content)
+    def write(self: Any, number: int, captured: Any, written: Any) -> Steps:
+        def late() -> Steps:
+            for handle, content in written:
+                file = self.create(handle.path)
+                yield 5
+                self.world.files.seal(file, content)
 
-    _replace(stack, task.Task, "_acknowledge", acknowledge)
+        self.slot.start(late())
+        yield 0
+
+    _replace(stack, task.Task, "_write", write)
     _replace(stack, checkpoints.Checkpoints, "check_files", lambda self, manifest: None)
 
 

@@ -122,6 +122,7 @@ class Checkpoints:
                     stop=command.stop,
                     aligned_timeout_ms=command.aligned_timeout_ms,
                     full=command.full,
+                    committed_id=command.committed_id,
                 )
                 manager.send(slot, trigger)
 

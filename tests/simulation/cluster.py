@@ -92,7 +92,10 @@ class World:
             min_pause_ms=below(2) * 5,
             tolerable_failures=1_000,
             retained_count=1 + below(2),
+            aligned_timeout_ms=(0, 3, 10)[below(3)] if kernel.chance(0.4) else None,
         )
+        self.work_ms = 8 if kernel.chance(0.3) else 1
+        """A batch takes a task up to so long."""
         self.restart = RestartSettings(delay_ms=3 + below(10), backoff_ms_max=30, reset_after_ms=200)
         self.pace_ms = 4 + below(16)
         self.broker_ms = 25 if kernel.chance(0.25) else 1
@@ -199,7 +202,7 @@ class World:
             return
         pointer = leader.records.pointer(newest.job_id)
         location = pointer.stopped_with if pointer is not None else ""
-        if not location or self.savepoints[location][0].drained or self.expects_failure:
+        if not location or self.savepoints[location][0].drained:
             self.done = True
             return
         older = [
@@ -207,7 +210,7 @@ class World:
             for name, (manifest, _) in self.savepoints.items()
             if manifest.job_id == newest.job_id and name not in self._abandoned
         ]
-        if older and older[0] != location and self.kernel.chance(0.7):
+        if older and older[0] != location and not self.expects_failure and self.kernel.chance(0.7):
             # Back to an earlier one: what has been written since is written again.
             location, self.is_rewound = older[0], True
         manifest = self.savepoints[location][0]

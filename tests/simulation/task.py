@@ -16,13 +16,16 @@ import numpy as np
 
 from connectors.errors import ConnectorError
 from runtime import key_groups
-from runtime.checkpoint.snapshot import OperatorSnapshot, SegmentHandle, SubtaskSnapshot
-from runtime.elements import MAX_WATERMARK_MS, Barrier, EndOfInput, Watermark, WatermarkStatus
+from runtime.checkpoint.in_flight import InFlight
+from runtime.checkpoint.snapshot import InFlightHandle, OperatorSnapshot, SegmentHandle, SubtaskSnapshot
+from runtime.elements import MAX_WATERMARK_MS, Barrier, Batch, Element, EndOfInput, Watermark, WatermarkStatus
+from runtime.exchange.channel import Inbox
 from runtime.ids import AttemptId
 from runtime.protocol import messages as m
 from runtime.protocol.descriptors import TaskDescriptor
-from runtime.taskmanager import barrier_aligner as aligner
+from runtime.taskmanager.task_barriers import TaskBarriers
 from runtime.taskmanager.watermark_valve import WatermarkValve
+from tests.simulation.channels import ModelRecovered, Output, Outputs, WakeUp, handle_of, key_of
 from tests.simulation.kernel import Kernel, Link, Signal, Steps, Violation
 from tests.simulation.operators import CountOperator, SourceOperator
 from tests.simulation.sink import SinkOperator, TaskFailed
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import World
     from tests.simulation.taskmanager import Slot
 
-CREDIT = 3
-"""Batches on their way in one channel."""
 SOURCE, COUNT, SINK = "source", "count", "sink"
 """What uids begin with; the number of the pipeline follows."""
 
@@ -59,47 +60,12 @@ class SinksCommitted(msgspec.Struct, frozen=True):
     checkpoint_id: int
 
 
-class Channel:
-    """The consumer's end."""
+class Captured(msgspec.Struct):
+    """The synchronous half of a snapshot."""
 
-    __slots__ = ("blocked", "producer", "queue")
-
-    def __init__(self) -> None:
-        self.queue: deque[Any] = deque()
-        self.blocked = False
-        self.producer: Output | None = None
-
-
-class Output:
-    """The producer's end of one channel: in the same slot, or over a connection."""
-
-    def __init__(self, task: Task, consumer: Task, channel: int) -> None:
-        self.task = task
-        self.consumer = consumer
-        self.batches = 0
-        self.link: Link | None = None
-        self._channel = channel
-        consumer.channels[channel].producer = self
-        if consumer.slot is not task.slot:
-            self.link = Link(task.slot, consumer.slot, f"{task.name} to {consumer.name}")
-            self.link.receive[1] = self._arrived
-            self.link.lost = [task.connection_lost, consumer.connection_lost]
-
-    def send(self, element: Any) -> None:
-        self.batches += type(element) is list
-        if self.link is None:
-            self._arrived(element)
-        else:
-            self.link.send(self.task.slot, element)
-
-    def taken(self) -> None:
-        """The consumer has taken a batch: there is credit again."""
-        self.batches -= 1
-        self.task.signal.notify()
-
-    def _arrived(self, element: Any) -> None:
-        self.consumer.channels[self._channel].queue.append(element)
-        self.consumer.signal.notify()
+    operators: tuple[OperatorSnapshot, ...]
+    ended: bool
+    failed: bool = False
 
 
 @cache
@@ -119,16 +85,26 @@ class Task:
         self.name: str = f"g{attempt.generation}-v{attempt.vertex_id}-s{attempt.subtask_index}-a{attempt.number}"
         self.directory = descriptor.checkpoint_directory
         self.signal = Signal()
-        self.mail: deque[Any] = deque()
-        self.channels: list[Channel] = [Channel() for edge in descriptor.inputs for _ in edge.producers]
-        self.outputs: dict[int, Output] = {}
-        """By consumer subtask."""
+        self.inbox = Inbox()
+        self.inbox.condition = WakeUp(self.signal)  # type: ignore[assignment]
+        for edge in descriptor.inputs:
+            for _ in edge.producers:
+                self.inbox.add_channel(1)
+        self.producers: dict[int, Output] = {}
+        """By input channel."""
+        self.outputs = Outputs(self)
         self.started = self.ended = self.over = False
         self._drain = True
         self._failure: str | None = None
         self._cancelled = False
-        self._aligner = aligner.BarrierAligner(0 if descriptor.finished else len(self.channels))
-        self._valve = WatermarkValve(len(self.channels))
+        self._recovered = ModelRecovered(self)
+        outputs: Any = self.outputs
+        self._barriers = TaskBarriers(
+            descriptor, self.inbox, outputs, self._recovered, self, self._capture, self._now_ms
+        )
+        self._valve = WatermarkValve(len(self.inbox.channels))
+        self._captured: dict[int, Captured] = {}
+        self._in_flight: dict[int, list[InFlightHandle]] = {}
         self._watermark_ms: int | None = None
         self._encoder: deque[Steps] = deque()
         self._encoder_signal = Signal()
@@ -141,6 +117,9 @@ class Task:
         self.source: SourceOperator | None = None
         self.count: CountOperator | None = None
         self.sink: SinkOperator | None = None
+
+    def _now_ms(self) -> float:
+        return self.kernel.now_ms
 
     # ---------------------------------------------------------------------------------------------- for operators
 
@@ -168,8 +147,7 @@ class Task:
         if isinstance(message, m.CommitCheckpoint) and self.sink is not None:
             self._commits.append(message.checkpoint_id)
             self._commit_signal.notify()
-        self.mail.append(message)
-        self.signal.notify()
+        self.inbox.post(message)
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -206,8 +184,7 @@ class Task:
         self.slot.send(m.TaskStateChanged(self.attempt, state, failure))
 
     def _close_channels(self) -> None:
-        outputs = [*self.outputs.values(), *(c.producer for c in self.channels if c.producer is not None)]
-        for output in outputs:
+        for output in (*self.outputs.by_consumer.values(), *self.producers.values()):
             if output.link is not None:
                 output.link.close(self.slot)
 
@@ -226,6 +203,7 @@ class Task:
                 yield self.signal
             self._check()
         self.slot.send(m.TaskStateChanged(self.attempt, m.TaskState.RUNNING))
+        yield from self._run_recovered()
         if self.descriptor.finished:
             self._drain = True
         elif self.source is not None:
@@ -243,106 +221,135 @@ class Task:
             elif is_sink(restore.uid):
                 self.sink = SinkOperator(self, restore.uid, restore)
                 yield from self.sink.recover()
+        self._recovered.load_model()
         self.world.checks.restored(self)
         expected = sum(len(output.consumers) for output in self.descriptor.outputs)
-        while len(self.outputs) < expected:
+        while len(self.outputs.by_consumer) < expected:
             yield self.signal
             self._check()
         markers = {self.sink.uid: self.sink.markers} if self.sink is not None else {}
         self.world.checks.initialized(self)
         self.slot.send(m.TaskInitialized(self.attempt, markers))
 
+    def _is_free(self) -> Steps:
+        """Serves mail and barriers. True: the task may begin something new; else it has waited for room."""
+        self._check()
+        yield from self._serve_mail()
+        if self._barriers.is_due:
+            self._barriers.serve()
+        if not self.outputs.has_room():
+            yield from self._wait()
+            return False
+        if not self._recovered.remains:
+            self._barriers.on_free()
+        return True
+
+    def _wait(self, at_most_ms: int | None = None) -> Steps:
+        barriers_ms = self._barriers.wait_ms()
+        if barriers_ms is not None:
+            at_most_ms = int(barriers_ms) if at_most_ms is None else min(at_most_ms, int(barriers_ms))
+        yield self.signal if at_most_ms is None else (self.signal, at_most_ms)
+
+    def _run_recovered(self) -> Steps:
+        """What was in flight comes before all input."""
+        while self._recovered.remains:
+            if not (yield from self._is_free()):
+                continue
+            taken = self._recovered.take()
+            assert taken is not None
+            restore, element = taken
+            if isinstance(element, Batch):
+                self._take_in(element)
+            else:
+                self._take_control(self._recovered.position(restore, element), element)  # type: ignore[arg-type]
+            yield None
+
     def _run_source(self) -> Steps:
         source = self.source
         assert source is not None
         yield from self._serve_mail()
         while not source.ended:
-            self._check()
+            if not (yield from self._is_free()) or source.ended:
+                continue
             if self._stop_id is None:
-                yield from self._wait_for_credit()
                 for element in source.poll():
-                    self._take_in(element)
+                    self._take_in(Batch(element) if isinstance(element, list) else element)  # type: ignore[arg-type]
             if self._stop_id is not None or not (source.readable or source.ended):
-                yield self.signal
+                yield from self._wait()
             else:
-                yield (self.signal, self.kernel.below(self.world.pace_ms))
-            yield from self._serve_mail()
+                yield from self._wait(self.kernel.below(self.world.pace_ms))
 
     def _run_inputs(self) -> Steps:
-        while not self._aligner.all_ended:
-            self._check()
-            yield from self._serve_mail()
-            yield from self._wait_for_credit()
+        while not self._barriers.all_ended:
+            if not (yield from self._is_free()) or self._barriers.all_ended:
+                continue
             if self._take_element():
-                yield None
+                yield self.kernel.delay() + self.kernel.below(self.world.work_ms)
             else:
-                yield self.signal
+                yield from self._wait()
 
     def _end(self) -> Steps:
         if not self.descriptor.finished and self._drain:
             self._take_in(Watermark(MAX_WATERMARK_MS))
         self.ended = True
-        self._broadcast(EndOfInput(self._drain))
+        self.outputs.broadcast(EndOfInput(self._drain))
         self.slot.send(m.InputsEnded(self.attempt))
-        while not self._final_committed:
-            self._check()
-            yield from self._serve_mail()
+        while not (self._final_committed and self.outputs.has_room()):
+            yield from self._is_free()
             if self.descriptor.finished:
-                for channel in self.channels:
-                    channel.queue.clear()
+                while self.inbox.take() is not None:
+                    pass
             elif self._take_element():
                 continue
-            if not self._final_committed:
-                yield self.signal
-
-    def _wait_for_credit(self) -> Steps:
-        while any(output.batches >= CREDIT for output in self.outputs.values()):
-            yield self.signal
-            self._check()
+            if not (self._final_committed and self.outputs.has_room()):
+                yield from self._wait()
 
     # -------------------------------------------------------------------------------------------------- elements
 
     def _take_element(self) -> bool:
-        ready = [i for i, channel in enumerate(self.channels) if channel.queue and not channel.blocked]
-        if not ready:
+        taken = self.inbox.take()
+        if taken is None:
             return False
-        index = ready[self.kernel.below(len(ready))] if len(ready) > 1 else ready[0]
-        channel = self.channels[index]
-        element = channel.queue.popleft()
-        if type(element) is list:
-            if channel.producer is not None:
-                channel.producer.taken()
+        channel, element = taken
+        if isinstance(element, Batch):
+            if channel in self.producers:
+                self.producers[channel].taken()
             self._take_in(element)
-        elif isinstance(element, Barrier):
-            self._perform(self._aligner.on_barrier(index, element, self.kernel.now_ms))
-        elif isinstance(element, Watermark):
-            self._take_in_all(self._valve.on_watermark(index, element.timestamp_ms))
-        elif isinstance(element, WatermarkStatus):
-            self._take_in_all(self._valve.on_status(index, element.idle))
         else:
+            self._take_control(channel, element)
+        return True
+
+    def _take_control(self, channel: int, element: Element) -> None:
+        if isinstance(element, Barrier):
+            self._barriers.on_barrier(channel, element)
+        elif isinstance(element, Watermark):
+            self._take_in_all(self._valve.on_watermark(channel, element.timestamp_ms))
+        elif isinstance(element, WatermarkStatus):
+            self._take_in_all(self._valve.on_status(channel, element.idle))
+        elif isinstance(element, EndOfInput):
             self._drain = self._drain and element.drain
             if element.drain:
-                self._take_in_all(self._valve.on_ended(index))
-            self._perform(self._aligner.on_ended(index, self.kernel.now_ms))
-        return True
+                self._take_in_all(self._valve.on_ended(channel))
+            self._barriers.on_ended(channel)
 
     def _take_in_all(self, elements: Iterable[Watermark | WatermarkStatus]) -> None:
         for element in elements:
             self._take_in(element)
 
     def _take_in(self, element: Any) -> None:
-        """Through the chain, to the outputs."""
-        if type(element) is list:
+        """Through the chain, to the outputs. The data of a batch are the model's rows."""
+        if isinstance(element, Batch):
+            rows: Any = element.data
             if self.source is not None:
                 self.world.checks.rows_read(self)
-            self._emit(self.count.process(element) if self.count is not None else element)
+            self._emit(self.count.process(rows) if self.count is not None else rows)
             return
         if isinstance(element, Watermark):
             self.world.checks.watermark(self, self._watermark_ms, element.timestamp_ms)
             self._watermark_ms = element.timestamp_ms
             if self.count is not None:
                 self._emit(self.count.advance(element.timestamp_ms))
-        self._broadcast(element)
+        self.outputs.broadcast(element)
 
     def _emit(self, rows: list[Any]) -> None:
         if not rows:
@@ -353,20 +360,15 @@ class Task:
         owners = owners_of_groups(self.descriptor.outputs[0].consumer_parallelism)
         parts: dict[int, list[Any]] = {}
         for row in rows:
-            key = row.key if self.count is None else row[1]
-            parts.setdefault(owners[key_group_of(key)], []).append(row)
+            parts.setdefault(owners[key_group_of(key_of(row))], []).append(row)
         for consumer, part in parts.items():
-            self.outputs[consumer].send(part)
-
-    def _broadcast(self, element: Any) -> None:
-        for output in self.outputs.values():
-            output.send(element)
+            self.outputs.by_consumer[consumer].offer(Batch(part))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------------------------------------------------ mail
 
     def _serve_mail(self) -> Steps:
-        while self.mail:
-            message = self.mail.popleft()
+        while self.inbox.has_mail:
+            message: Any = self.inbox.take_mail()
             match message:
                 case m.StartTasks():
                     self.started = True
@@ -374,10 +376,11 @@ class Task:
                     assert self.source is not None
                     self.source.add_splits(splits)
                 case m.TriggerCheckpoint(checkpoint_id=number, generation=generation, stop=stop):
-                    self._perform(self._aligner.on_trigger(Barrier(number, generation, stop)))
+                    timeout_ms = message.aligned_timeout_ms
+                    barrier = Barrier(number, generation, stop, timeout_ms, message.full, message.committed_id)
+                    self._barriers.on_trigger(barrier, is_busy=False)
                 case m.AbortCheckpoint(checkpoint_id=number):
-                    self._perform(self._aligner.on_aborted(number))
-                    self._aborted(number)
+                    self._barriers.on_aborted(number)
                 case m.EndSources():
                     if self.source is not None:
                         self.source.stop()
@@ -388,16 +391,23 @@ class Task:
                         self.source.stop()
                 case SinksCommitted(checkpoint_id=number):
                     self._on_committed(number, by_sinks=True)
-            if self.mail:
+            if self.inbox.has_mail:
                 yield 0
 
-    def _aborted(self, number: int) -> None:
-        if self._stop_id == number:
-            self._stop_id = None
-            if self._final_id == number:
-                self._final_id = None
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; if it was to be the last one, the task goes on as before it."""
+        self._captured.pop(checkpoint_id, None)
+        self._encode_later(self._forget_in_flight(checkpoint_id))
+        if self._stop_id == checkpoint_id:
+            self._forget_stop()
+
+    def _forget_stop(self) -> None:
+        if self._final_id == self._stop_id:
+            self._final_id = None
+        self._stop_id = None
 
     def _on_committed(self, number: int, *, by_sinks: bool) -> None:
+        self._in_flight.pop(number, None)
         if self.count is not None and not by_sinks:
             self.count.committed(number)
         if by_sinks == (self.sink is not None) and self._final_id is not None and number >= self._final_id:
@@ -405,18 +415,7 @@ class Task:
 
     # ------------------------------------------------------------------------------------------------- snapshots
 
-    def _perform(self, commands: list[aligner.AlignerCommand]) -> None:
-        for command in commands:
-            match command:
-                case aligner.BlockChannel(channel=channel):
-                    self.channels[channel].blocked = True
-                case aligner.UnblockChannel(channel=channel):
-                    self.channels[channel].blocked = False
-                case aligner.TakeSnapshot(barrier=barrier):
-                    self._snapshot(barrier)
-                    self._broadcast(barrier)
-
-    def _snapshot(self, barrier: Barrier) -> None:
+    def _capture(self, barrier: Barrier) -> None:
         number = barrier.checkpoint_id
         self.kernel.log(self.slot, f"{self.name} takes its snapshot for {number}")
         operators: list[OperatorSnapshot] = []
@@ -425,32 +424,32 @@ class Task:
             operators.append(OperatorSnapshot(self.source.uid, self.source.snapshot()))
         if self.count is not None:
             count = self.count
-            file = count.snapshot(number, barrier.stop)
+            count.committed(barrier.committed_id)
+            file = count.snapshot(number, barrier.full)
             written = [file] if file is not None else []
             chain = count.chain(number)
             operators.append(OperatorSnapshot(count.uid, segments=chain, clocks=count.clocks, counters=count.counters))
         if self.sink is not None:
             operators.append(OperatorSnapshot(self.sink.uid, committables=self.sink.prepare_commit(number)))
         if self._stop_id is not None and self._stop_id < number:
-            self._aborted(self._stop_id)
+            self._forget_stop()
         if barrier.stop:
             self._stop_id = number
         if (self.ended or barrier.stop) and self._final_id is None:
             self._final_id = number
-        descriptor = self.descriptor
-        snapshot = SubtaskSnapshot(
-            descriptor.vertex.id,
-            descriptor.vertex.uid,
-            descriptor.subtask_index,
-            descriptor.parallelism,
-            tuple(operators),
-            self.ended,
-        )
-        self.world.checks.snapshot_taken(self, number, snapshot)
-        self._encoder.append(self._acknowledge(number, snapshot, written))
+        captured = self._captured[number] = Captured(tuple(operators), self.ended)
+        self._encode_later(self._write(number, captured, written))
+
+    def acknowledge(self, checkpoint_id: int, alignment_ms: float, in_flight: list[InFlight] | None = None) -> None:
+        """A captured snapshot is complete; `in_flight`: what its barrier has overtaken, in order of processing."""
+        captured = self._captured.pop(checkpoint_id)
+        self._encode_later(self._acknowledge(checkpoint_id, captured, in_flight or []))
+
+    def _encode_later(self, steps: Steps) -> None:
+        self._encoder.append(steps)
         self._encoder_signal.notify()
 
-    def _acknowledge(self, number: int, snapshot: SubtaskSnapshot, written: list[tuple[SegmentHandle, Any]]) -> Steps:
+    def _write(self, number: int, captured: Captured, written: list[tuple[SegmentHandle, Any]]) -> Steps:
         for handle, content in written:
             file = self.create(handle.path)
             yield None
@@ -460,11 +459,39 @@ class Task:
             else:
                 self.world.files.seal(file, content)
         yield None
-        if any(s.path in self._not_written for o in snapshot.operators for s in o.segments):
+        if any(s.path in self._not_written for o in captured.operators for s in o.segments):
+            captured.failed = True
             failure = m.Failure("disk is full", "external", True)
             self.slot.send(m.CheckpointDeclined(self.attempt, number, failure))
-        else:
-            self.slot.send(m.CheckpointAcknowledged(self.attempt, number, snapshot))
+
+    def _acknowledge(self, number: int, captured: Captured, in_flight: list[InFlight]) -> Steps:
+        if captured.failed:
+            return
+        handles = self._in_flight.setdefault(number, []) if in_flight else []
+        for index, channel in enumerate(in_flight):
+            path = f"{self.attempt}-c{number}-{index}.arrow"
+            file = self.create(path)
+            yield None
+            self.world.files.seal(file, list(channel.elements))
+            handles.append(handle_of(channel, path))
+        descriptor = self.descriptor
+        snapshot = SubtaskSnapshot(
+            descriptor.vertex.id,
+            descriptor.vertex.uid,
+            descriptor.subtask_index,
+            descriptor.parallelism,
+            captured.operators,
+            captured.ended,
+            tuple(handles),
+        )
+        self.world.checks.snapshot_taken(self, number, snapshot)
+        yield None
+        self.slot.send(m.CheckpointAcknowledged(self.attempt, number, snapshot))
+
+    def _forget_in_flight(self, number: int) -> Steps:
+        for handle in self._in_flight.pop(number, []):
+            yield 0
+            self.world.files.delete(self.directory + handle.path)
 
     def _encode(self) -> Steps:
         while not self.over:
@@ -486,6 +513,5 @@ class Task:
                     self.fail(str(error))
                     return
                 self.slot.send(m.CheckpointCommitted(self.attempt, number))
-                self.mail.append(SinksCommitted(number))
-                self.signal.notify()
+                self.inbox.post(SinksCommitted(number))
             yield self._commit_signal

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.protocol import messages as m
 from runtime.protocol.messages import DeployTasks
+from tests.simulation.channels import Output
 from tests.simulation.kernel import Kernel, Link, Process, Signal, Steps
-from tests.simulation.task import Output, Task
+from tests.simulation.task import Task
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
@@ -119,9 +120,9 @@ class Slot(Process):
 
 def connect(producer: Task, consumer: Task) -> None:
     index = consumer.attempt.subtask_index
-    if index in producer.outputs:
+    if index in producer.outputs.by_consumer:
         return
-    producer.outputs[index] = Output(producer, consumer, producer.attempt.subtask_index)
+    producer.outputs.by_consumer[index] = Output(producer, consumer, producer.attempt.subtask_index)
     producer.signal.notify()
 
 

@@ -42,7 +42,7 @@ class Workload:
 
     def _split(self, rng: random.Random, split: int) -> tuple[Row, ...]:
         rows, base_ms, highest_ms = [], int(rng.random() * 8), -1
-        for number in range(10 + int(rng.random() * 24)):
+        for number in range(8 + int(rng.random() * 20)):
             base_ms += int(rng.random() * 7)
             time_ms = max(0, base_ms - int(rng.random() * OUT_OF_ORDER_MS))
             if self.has_late_rows and rng.random() < 0.15:
