@@ -352,7 +352,7 @@ class JobClient(Protocol):
 
 
 class StaleLeaderError(Exception):
-    """Another JobManager has taken the lease; this one must stop."""
+    """Another JobManager has taken the lease, or the metadata store cannot be written; this one must stop."""
 
 
 class LeaderView(Protocol):

@@ -164,4 +164,7 @@ def _answers(url: str) -> bool:
 
 
 def _progress(text: str) -> None:
-    print(f"headrace: {text}", file=sys.stderr, flush=True)
+    try:
+        print(f"headrace: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # Where messages go to a full disk, what dies must be started again all the same.

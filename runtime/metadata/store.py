@@ -109,16 +109,27 @@ class SqliteMetadataStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction under the lease. Raises StaleLeaderError before anything is written."""
+        """One write transaction under the lease. Raises StaleLeaderError, also where the file cannot be written (a full
+        disk): nothing has changed then."""
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 self._check_token()
                 yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                self._roll_back()
+                if isinstance(error, sqlite3.OperationalError):
+                    raise StaleLeaderError(f"{self._path} cannot be written: {error}") from error
                 raise
-            self._connection.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        if not self._connection.in_transaction:
+            return  # SQLite has done it itself, as after a full disk.
+        try:
+            self._connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            pass  # What counts is the error before; an open transaction is never committed.
 
     def _check_token(self) -> None:
         (token,) = self._connection.execute("SELECT token FROM leader WHERE id = 1").fetchone()

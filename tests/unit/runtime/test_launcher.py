@@ -50,9 +50,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(url: str, *children: list[str]) -> subprocess.Popen[str]:
+def start(url: str, *children: list[str], messages: str = os.devnull) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", LAUNCHER, url, *("|".join(child) for child in children)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with open(messages, "w") as target:
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=target, text=True)
 
 
 def child(marker: Path, port: int) -> list[str]:
@@ -93,9 +94,11 @@ def test_it_says_when_it_is_ready_and_ends_cleanly(tmp_path: Path, number: signa
     launcher.stdout.close()
 
 
-def test_what_dies_is_started_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("messages", [os.devnull, "/dev/full"])
+def test_what_dies_is_started_again(tmp_path: Path, messages: str) -> None:
+    """Also where nobody can be told."""
     port = free_port()
-    launcher = start(f"http://127.0.0.1:{port}/", child(tmp_path / "a", port))
+    launcher = start(f"http://127.0.0.1:{port}/", child(tmp_path / "a", port), messages=messages)
     assert launcher.stdout is not None
     launcher.stdout.readline()
     (first,) = pids(tmp_path / "a")

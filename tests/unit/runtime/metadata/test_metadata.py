@@ -196,3 +196,16 @@ def test_a_namespace_has_one_live_owner(records: JobRecords) -> None:
         records.claim_namespace("ns", JobId("3" * 32))
     records.release_namespace("ns", OTHER)
     records.claim_namespace("ns", JobId("3" * 32))
+
+
+def test_a_write_that_finds_no_room_changes_nothing(tmp_path: Path) -> None:
+    store = SqliteMetadataStore(tmp_path / "metadata.sqlite")
+    store.put("c", "a", b"1")
+    store._connection.execute("PRAGMA max_page_count = 1")  # As many as there are.
+    for _ in range(2):
+        with pytest.raises(StaleLeaderError, match="disk is full"):
+            store.put("c", "b", bytes(1_000_000))
+    assert store.items("c") == [("a", b"1")]
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    store.put("c", "b", bytes(1_000_000))
+    store.close()
