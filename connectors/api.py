@@ -223,6 +223,9 @@ class OwnerState(msgspec.Struct, frozen=True):
     marker_expected: bool = False
     """The owner was recovered before the restored checkpoint, so it has written a marker (its first one at least):
     none at all means that it was lost."""
+    repeats: bool = False
+    """The user goes back and has accepted repeated output: the marker may be of a line of history that the restored
+    checkpoint is no part of, so it does not prove that a pending epoch below it is visible."""
 
 
 def goes_on() -> None:

@@ -84,6 +84,9 @@ def plan_recovery(state: OwnerState, marker: Marker | None) -> Recovery:
             retry=False,
             hint=_LOST_HINT,
         )
+    if state.repeats and pending and pending[-1].checkpoint_id < marker.checkpoint_id:
+        # What the marker stands for may have left the restored checkpoint's line of history before these epochs.
+        return Recovery(tuple(Redo(epoch) for epoch in pending))
     redo = []
     for epoch in pending:
         if epoch.checkpoint_id > marker.checkpoint_id:

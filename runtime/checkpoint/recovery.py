@@ -44,9 +44,11 @@ class _OperatorState(msgspec.Struct):
     snapshots: list[tuple[int, OperatorSnapshot]]
 
 
-def plan_restore(graph: JobGraph, manifest: CheckpointManifest | None, owner_counts: Mapping[str, int]) -> RestorePlan:
-    """`manifest` None = a fresh start. `owner_counts`: sink uid → the largest parallelism ever started. Raises
-    RestoreRefusedError."""
+def plan_restore(
+    graph: JobGraph, manifest: CheckpointManifest | None, owner_counts: Mapping[str, int], *, repeats: bool = False
+) -> RestorePlan:
+    """`manifest` None = a fresh start. `owner_counts`: sink uid → the largest parallelism ever started. `repeats`: the
+    user goes back and accepts repeated output. Raises RestoreRefusedError."""
     states: dict[str, _OperatorState] = {}
     if manifest is not None:
         _check_compatible(graph, manifest)
@@ -67,7 +69,7 @@ def plan_restore(graph: JobGraph, manifest: CheckpointManifest | None, owner_cou
             if isinstance(ir_operator, Source):
                 known_splits[uid] = _splits(found)
             if isinstance(ir_operator, Sink):
-                owners = _owners(found, sinks.get(uid), max(owner_counts.get(uid, 0), vertex.parallelism))
+                owners = _owners(found, sinks.get(uid), max(owner_counts.get(uid, 0), vertex.parallelism), repeats)
                 floors.update({(uid, owner.owner): _floor_after_recovery(owner) for owner in owners})
             for index in range(vertex.parallelism):
                 restores[index].append(_restore(vertex, index, uid, found, known_splits.get(uid, ()), owners))
@@ -146,7 +148,7 @@ def _own_splits(state: _OperatorState, index: int) -> tuple[SplitState, ...]:
     return tuple(split for old_index, snapshot in state.snapshots if old_index == index for split in snapshot.splits)
 
 
-def _owners(state: _OperatorState, sink: SinkRecord | None, owner_count: int) -> tuple[OwnerState, ...]:
+def _owners(state: _OperatorState, sink: SinkRecord | None, owner_count: int, repeats: bool) -> tuple[OwnerState, ...]:
     pending: dict[int, list[Committable]] = {}
     for _, snapshot in state.snapshots:
         for committable in snapshot.committables:
@@ -158,6 +160,7 @@ def _owners(state: _OperatorState, sink: SinkRecord | None, owner_count: int) ->
             tuple(sorted(pending.get(owner, ()), key=lambda c: c.checkpoint_id)),
             floor=sink.floors.get(owner, 0) if sink is not None else 0,
             marker_expected=owner < recovered_count,
+            repeats=repeats,
         )
         for owner in range(max(owner_count, recovered_count, 1 + max(pending, default=-1)))
     )

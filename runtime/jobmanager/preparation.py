@@ -264,7 +264,9 @@ def restore(
         retained = [] if choice is None else [*choice.earlier, choice.chosen]
         store.sweep(job_id, [(each.pointer, each.manifest) for each in retained], record.generation)
     manifest = choice.chosen.manifest if choice is not None else None
-    return Restored(plan_restore(graph, manifest, record.owner_counts), pointer, choice, store.uri(job_id))
+    goes_back = record.origin is not None and record.origin.allow_rewind and record.marker_floor is None
+    plan = plan_restore(graph, manifest, record.owner_counts, repeats=goes_back)
+    return Restored(plan, pointer, choice, store.uri(job_id))
 
 
 def restore_again(

@@ -71,6 +71,15 @@ def test_the_same_checkpoint_of_another_history_is_a_fork() -> None:
         plan_recovery(state(epoch(5, "g1")), marker(5, "g2", upto=3))
 
 
+def test_who_goes_back_writes_epochs_again_that_a_marker_of_another_line_may_not_stand_for() -> None:
+    pending = msgspec.structs.replace(state(epoch(4), epoch(5)), repeats=True)
+    assert redo_ids(plan_recovery(pending, marker(7, "g2"))) == [4, 5]
+    # At or below the newest of them the marker is of their own line: nothing is repeated.
+    assert redo_ids(plan_recovery(pending, marker(5))) == []
+    assert redo_ids(plan_recovery(pending, marker(4))) == [5]
+    assert redo_ids(plan_recovery(state(epoch(4), epoch(5)), marker(7, "g2"))) == []
+
+
 def test_markers_survive_their_encoding() -> None:
     assert msgspec.json.encode(marker_for([Redo(epoch(5))], 7)) == (
         b'{"ckpt":5,"inc":"g1","upto":null,"count":10,"crc32":7,"v":1}'
