@@ -228,9 +228,11 @@ def run(kafka: str, data: Path, rounds: int) -> list[str]:
 
 @pytest.mark.parametrize(
     "rounds",
-    [pytest.param(10, id="10"), pytest.param(ROUNDS, id="many", marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])],
+    [
+        pytest.param(10, id="10", marks=pytest.mark.timeout(400)),
+        pytest.param(ROUNDS, id="many", marks=[pytest.mark.chaos, pytest.mark.timeout(7200)]),
+    ],
 )
-@pytest.mark.timeout(400)
 def test_rounds_of_kill_9(kafka: str, tmp_path: Path, rounds: int) -> None:
     assert SETTINGS["restart-strategy.type"] == "fixed-delay"  # Without end: a round never uses it up.
     kills = run(kafka, tmp_path, rounds)
