@@ -201,7 +201,7 @@ class JobManager:
         master = self._masters.get(job_id)
         if master is None or master.status().state.terminal:
             raise UnknownJobError(job_id)
-        await check_slots(master, graph, lambda: self._pool.slots_free)
+        await check_slots(master, graph, lambda: self._pool.slots_free_for(job_id))
         await master.rescale(graph)
 
     def _running_master(self, status: JobStatus) -> JobMaster:

@@ -115,6 +115,10 @@ class Scheduler:
     def slots_free(self) -> int:
         return len(self._free)
 
+    def held_by(self, job_id: JobId) -> int:
+        """Slots that the job has."""
+        return sum(owner == job_id for owner, _ in self._used.values())
+
     def knows(self, slot_id: SlotId) -> bool:
         return slot_id in self._free or slot_id in self._used
 

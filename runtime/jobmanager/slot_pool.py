@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runtime.api import TaskManagerStatus
+from runtime.api import JobState, TaskManagerStatus
 from runtime.ids import JobId, SlotId, TaskManagerId
 from runtime.jobmanager import job_events as events
 from runtime.jobmanager import scheduler as slots
@@ -36,6 +36,8 @@ _OfTask = (
     | CheckpointRequested
 )
 
+_WANTS_SLOTS = frozenset({JobState.INITIALIZING, JobState.CREATED, JobState.RUNNING, JobState.RESTARTING})
+
 
 class SlotPool:
     """Listens to the endpoint and provides slots to jobs. `masters` is the JobManager's own table of jobs."""
@@ -57,6 +59,15 @@ class SlotPool:
     @property
     def slots_free(self) -> int:
         return self._scheduler.slots_free
+
+    def slots_free_for(self, job_id: JobId) -> int:
+        """What is free and not about to be asked for by another job, one between two of its generations for example."""
+        claimed = sum(
+            max(0, master.graph.slot_count - self._scheduler.held_by(other))
+            for other, master in self._masters.items()
+            if other != job_id and master.status().state in _WANTS_SLOTS
+        )
+        return max(0, self.slots_free - claimed)
 
     def status(self, task_manager: RegisteredTaskManager) -> TaskManagerStatus:
         all_slots, free = self._scheduler.slots_of(task_manager.id)
