@@ -201,7 +201,7 @@ def test_a_full_disk_below_metadata_and_checkpoints(disk: SmallDisk, kafka: str)
         story.end()
 
 
-@pytest.mark.chaos
+@(pytest.mark.chaos if can_mount() else pytest.mark.kafka)
 @pytest.mark.timeout(400)
 def test_a_limit_of_file_size_is_a_full_disk(kafka: str, tmp_path: Path) -> None:
     """Every file that grows above the limit fails; nothing that is part of a committed checkpoint is torn."""
