@@ -1,4 +1,4 @@
-"""Copies of checkpoint files: read when they are what was written, given up otherwise, removed when no longer needed."""
+"""Copies of checkpoint files: read when they are what was written, given up otherwise, removed when not needed."""
 
 from __future__ import annotations
 
