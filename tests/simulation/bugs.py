@@ -30,7 +30,7 @@ from runtime.operators import source_watermarks
 from runtime.protocol import messages as m
 from runtime.taskmanager import barrier_aligner as aligner
 from runtime.taskmanager.watermark_valve import WatermarkValve
-from tests.simulation import checkpoints, jobmanager, operators, sink, store, task
+from tests.simulation import checkpoints, jobmanager, operators, sink, snapshots, store, task
 from tests.simulation.kernel import Steps
 
 Install = Callable[[ExitStack], None]
@@ -334,14 +334,14 @@ def pointer_before_files(stack: ExitStack) -> None:
     def write(self: Any, number: int, captured: Any, written: Any) -> Steps:
         def late() -> Steps:
             for handle, content in written:
-                file = self.create(handle.path)
+                file = self._task.create(handle.path)
                 yield 5
-                self.world.files.seal(file, content)
+                self._task.world.files.seal(file, content)
 
-        self.slot.start(late())
+        self._task.slot.start(late())
         yield 0
 
-    _replace(stack, task.Task, "_write", write)
+    _replace(stack, snapshots.TaskSnapshots, "_write", write)
     _replace(stack, checkpoints.Checkpoints, "check_files", lambda self, manifest: None)
 
 

@@ -71,8 +71,11 @@ class Checks:
         if token != self._world.metadata.leader_token:
             return
         if self._world.is_rewound and job_id != self._trigger_job:
-            # The line that was left counts only with what it has made visible.
-            self._highest_id = max((checkpoint_id for checkpoint_id, _ in self._markers.values()), default=0)
+            # The line that was left counts only with what the owners that the savepoint knows have committed.
+            sinks = self._manifest.sinks if self._manifest is not None else ()
+            known = {(sink.namespace, owner) for sink in sinks for owner in range(sink.owner_count)}
+            committed = [number for key, (number, _) in self._markers.items() if key in known]
+            self._highest_id = max(committed, default=0)
         self._trigger_job = job_id
         if number <= self._highest_id:
             raise Violation(f"checkpoint id {number} comes after {self._highest_id}")
@@ -117,7 +120,7 @@ class Checks:
                 raise Violation(f"owner {owner} committed {marker.checkpoint_id}, the pointer is at {pointer_id}")
             place = (marker.checkpoint_id, marker.upto if marker.upto is not None else 1 << 30)
             key = (transaction.namespace, owner)
-            if place < self._markers.get(key, (0, 0)):
+            if place < self._markers.get(key, (0, 0)) and not self._world.is_rewound:
                 raise Violation(f"the marker of owner {owner} went back to {marker.checkpoint_id}")
             self._markers[key] = place
             if transaction.rows and marker.upto is None:
@@ -264,7 +267,6 @@ class Checks:
             self._restored[record.job_id, record.generation] = restored.choice.chosen.manifest
             for each in (*restored.choice.earlier, restored.choice.chosen):
                 named |= named_files(each.pointer, each.manifest, f"{record.job_id}/")
-        self._world.abandon_savepoints(record.job_id, restored.plan.checkpoint_id)
         orphans = [path for path in listed if path not in named and self._world.files.find(path) is not None]
         if orphans and self._generations.get(record.job_id) == record.generation:
             raise Violation(f"orphaned after the sweep: {orphans}")

@@ -109,7 +109,6 @@ class World:
         self.faults = 0
         self._unreliable_until_ms = 0
         self._failing_stores = kernel.chance(0.3)
-        self._abandoned: set[str] = set()
         self._jobs = 0
         self._wishes = 0
         self.done = False
@@ -149,13 +148,6 @@ class World:
 
     def store_fails(self) -> bool:
         return self._failing_stores and self.kernel.chance(0.1)
-
-    def abandon_savepoints(self, job_id: str, restored_id: int) -> None:
-        """A restore from before a savepoint: the line goes on without it. Whoever starts from such a one later finds
-        markers of another line, which cannot be exact: users must not."""
-        for name, (manifest, _) in self.savepoints.items():
-            if manifest.job_id == job_id and manifest.checkpoint_id > restored_id:
-                self._abandoned.add(name)
 
     # ------------------------------------------------------------------------------------------------ a whole run
 
@@ -205,11 +197,7 @@ class World:
         if not location or self.savepoints[location][0].drained:
             self.done = True
             return
-        older = [
-            name
-            for name, (manifest, _) in self.savepoints.items()
-            if manifest.job_id == newest.job_id and name not in self._abandoned
-        ]
+        older = [name for name, (manifest, _) in self.savepoints.items() if manifest.job_id == newest.job_id]
         if older and older[0] != location and not self.expects_failure and self.kernel.chance(0.7):
             # Back to an earlier one: what has been written since is written again.
             location, self.is_rewound = older[0], True

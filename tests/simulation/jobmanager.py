@@ -406,7 +406,9 @@ class Job:
         records.set_next_checkpoint_id(self.record.job_id, next_id)
         yield None
         self.checkpoints = Checkpoints(self, next_id, restored)
-        self._given = {uid: self._fresh_splits(uid, vertex, restored.plan) for uid, vertex in _sources_of(self.graph)}
+        self._given = {
+            uid: _fresh_splits(self.world, uid, vertex, restored.plan) for uid, vertex in _sources_of(self.graph)
+        }
         self._go(command.attempts, restored)
 
     def _is_ahead(self, command: core.StartTasks, restored: Restored) -> bool:
@@ -429,13 +431,6 @@ class Job:
                     self.manager.send(slot, m.AssignSplits(slot.slot_id, attempt, uid, given, True))
         self._send_to(attempts, m.StartTasks)
         self.world.checks.go(attempts)
-
-    def _fresh_splits(self, uid: str, vertex: Vertex, plan: RestorePlan) -> list[tuple[SplitState, ...]]:
-        known = plan.known_splits.get(uid, ())
-        ids = {state.split.id for state in known}
-        found = [SplitState(Split(str(split), b"")) for split in self.world.splits_of(uid)]
-        fresh = [state for state in found if state.split.id not in ids]
-        return spread_splits(fresh, vertex.parallelism, first=len(known))
 
     def _end_generation(self) -> None:
         if self.checkpoints is not None:
@@ -491,6 +486,14 @@ class Job:
 
 def _highest(markers: dict[str, dict[int, int]]) -> int:
     return max((marker for owners in markers.values() for marker in owners.values()), default=0)
+
+
+def _fresh_splits(world: World, uid: str, vertex: Vertex, plan: RestorePlan) -> list[tuple[SplitState, ...]]:
+    known = plan.known_splits.get(uid, ())
+    ids = {state.split.id for state in known}
+    found = [SplitState(Split(str(split), b"")) for split in world.splits_of(uid)]
+    fresh = [state for state in found if state.split.id not in ids]
+    return spread_splits(fresh, vertex.parallelism, first=len(known))
 
 
 def _sources_of(graph: JobGraph) -> list[tuple[str, Vertex]]:

@@ -6,18 +6,14 @@ commit and at an abort follows `Task` and `TaskCheckpoints`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from connectors.errors import ConnectorError
 from runtime import key_groups
-from runtime.checkpoint.in_flight import InFlight
-from runtime.checkpoint.snapshot import InFlightHandle, OperatorSnapshot, SegmentHandle, SubtaskSnapshot
 from runtime.elements import MAX_WATERMARK_MS, Barrier, Batch, Element, EndOfInput, Watermark, WatermarkStatus
 from runtime.exchange.channel import Inbox
 from runtime.ids import AttemptId
@@ -25,10 +21,11 @@ from runtime.protocol import messages as m
 from runtime.protocol.descriptors import TaskDescriptor
 from runtime.taskmanager.task_barriers import TaskBarriers
 from runtime.taskmanager.watermark_valve import WatermarkValve
-from tests.simulation.channels import ModelRecovered, Output, Outputs, WakeUp, handle_of, key_of
+from tests.simulation.channels import ModelRecovered, Output, Outputs, WakeUp, key_of
 from tests.simulation.kernel import Kernel, Link, Signal, Steps, Violation
 from tests.simulation.operators import CountOperator, SourceOperator
 from tests.simulation.sink import SinkOperator, TaskFailed
+from tests.simulation.snapshots import SinksCommitted, TaskSnapshots
 from tests.simulation.store import File
 from tests.simulation.workload import KEY_GROUPS, key_group_of
 
@@ -54,18 +51,6 @@ def is_sink(uid: str) -> bool:
 
 class TaskCancelled(Exception):
     pass
-
-
-class SinksCommitted(msgspec.Struct, frozen=True):
-    checkpoint_id: int
-
-
-class Captured(msgspec.Struct):
-    """The synchronous half of a snapshot."""
-
-    operators: tuple[OperatorSnapshot, ...]
-    ended: bool
-    failed: bool = False
 
 
 @cache
@@ -97,29 +82,23 @@ class Task:
         self._drain = True
         self._failure: str | None = None
         self._cancelled = False
+        self.snapshots = TaskSnapshots(self)
         self._recovered = ModelRecovered(self)
         outputs: Any = self.outputs
         self._barriers = TaskBarriers(
-            descriptor, self.inbox, outputs, self._recovered, self, self._capture, self._now_ms
+            descriptor,
+            self.inbox,
+            outputs,
+            self._recovered,
+            self.snapshots,
+            self.snapshots.capture,
+            lambda: self.kernel.now_ms,
         )
         self._valve = WatermarkValve(len(self.inbox.channels))
-        self._captured: dict[int, Captured] = {}
-        self._in_flight: dict[int, list[InFlightHandle]] = {}
         self._watermark_ms: int | None = None
-        self._encoder: deque[Steps] = deque()
-        self._encoder_signal = Signal()
-        self._commits: deque[int] = deque()
-        self._commit_signal = Signal()
-        self._final_id: int | None = None
-        self._final_committed = False
-        self._stop_id: int | None = None
-        self._not_written: set[str] = set()
         self.source: SourceOperator | None = None
         self.count: CountOperator | None = None
         self.sink: SinkOperator | None = None
-
-    def _now_ms(self) -> float:
-        return self.kernel.now_ms
 
     # ---------------------------------------------------------------------------------------------- for operators
 
@@ -139,14 +118,13 @@ class Task:
 
     def start(self) -> None:
         self.slot.start(self._run())
-        self.slot.start(self._encode())
+        self.slot.start(self.snapshots.encode())
         if any(is_sink(o.uid) for o in self.descriptor.vertex.operators):
-            self.slot.start(self._commit())
+            self.slot.start(self.snapshots.commit())
 
     def deliver(self, message: Any) -> None:
         if isinstance(message, m.CommitCheckpoint) and self.sink is not None:
-            self._commits.append(message.checkpoint_id)
-            self._commit_signal.notify()
+            self.snapshots.request_commit(message.checkpoint_id)
         self.inbox.post(message)
 
     def cancel(self) -> None:
@@ -160,7 +138,7 @@ class Task:
 
     def connection_lost(self, link: Link) -> None:
         """A lost connection fails both tasks, unless everything has been said on it."""
-        if not (self.over or (self._final_committed and self.ended)):
+        if not (self.over or (self.snapshots.final_committed and self.ended)):
             self.fail(f"connection lost: {link.name}")
 
     # ------------------------------------------------------------------------------------------------ life cycle
@@ -180,13 +158,10 @@ class Task:
         self.over = True
         self.kernel.log(self.slot, f"{self.name} is {state} {failure.message if failure else ''}")
         if state is not m.TaskState.FINISHED:
-            self._close_channels()
+            for output in (*self.outputs.by_consumer.values(), *self.producers.values()):
+                if output.link is not None:
+                    output.link.close(self.slot)
         self.slot.send(m.TaskStateChanged(self.attempt, state, failure))
-
-    def _close_channels(self) -> None:
-        for output in (*self.outputs.by_consumer.values(), *self.producers.values()):
-            if output.link is not None:
-                output.link.close(self.slot)
 
     def _check(self) -> None:
         if self._cancelled:
@@ -271,10 +246,10 @@ class Task:
         while not source.ended:
             if not (yield from self._is_free()) or source.ended:
                 continue
-            if self._stop_id is None:
+            if self.snapshots.stop_id is None:
                 for element in source.poll():
                     self._take_in(Batch(element) if isinstance(element, list) else element)  # type: ignore[arg-type]
-            if self._stop_id is not None or not (source.readable or source.ended):
+            if self.snapshots.stop_id is not None or not (source.readable or source.ended):
                 yield from self._wait()
             else:
                 yield from self._wait(self.kernel.below(self.world.pace_ms))
@@ -294,14 +269,14 @@ class Task:
         self.ended = True
         self.outputs.broadcast(EndOfInput(self._drain))
         self.slot.send(m.InputsEnded(self.attempt))
-        while not (self._final_committed and self.outputs.has_room()):
+        while not (self.snapshots.final_committed and self.outputs.has_room()):
             yield from self._is_free()
             if self.descriptor.finished:
                 while self.inbox.take() is not None:
                     pass
             elif self._take_element():
                 continue
-            if not (self._final_committed and self.outputs.has_room()):
+            if not (self.snapshots.final_committed and self.outputs.has_room()):
                 yield from self._wait()
 
     # -------------------------------------------------------------------------------------------------- elements
@@ -385,133 +360,11 @@ class Task:
                     if self.source is not None:
                         self.source.stop()
                 case m.CommitCheckpoint(checkpoint_id=number):
-                    self._on_committed(number, by_sinks=False)
-                    if self._stop_id == number and self.source is not None and not self.ended:
+                    self.snapshots.on_committed(number, by_sinks=False)
+                    if self.snapshots.stop_id == number and self.source is not None and not self.ended:
                         self._drain = False
                         self.source.stop()
                 case SinksCommitted(checkpoint_id=number):
-                    self._on_committed(number, by_sinks=True)
+                    self.snapshots.on_committed(number, by_sinks=True)
             if self.inbox.has_mail:
                 yield 0
-
-    def aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up; if it was to be the last one, the task goes on as before it."""
-        self._captured.pop(checkpoint_id, None)
-        self._encode_later(self._forget_in_flight(checkpoint_id))
-        if self._stop_id == checkpoint_id:
-            self._forget_stop()
-
-    def _forget_stop(self) -> None:
-        if self._final_id == self._stop_id:
-            self._final_id = None
-        self._stop_id = None
-
-    def _on_committed(self, number: int, *, by_sinks: bool) -> None:
-        self._in_flight.pop(number, None)
-        if self.count is not None and not by_sinks:
-            self.count.committed(number)
-        if by_sinks == (self.sink is not None) and self._final_id is not None and number >= self._final_id:
-            self._final_committed = True
-
-    # ------------------------------------------------------------------------------------------------- snapshots
-
-    def _capture(self, barrier: Barrier) -> None:
-        number = barrier.checkpoint_id
-        self.kernel.log(self.slot, f"{self.name} takes its snapshot for {number}")
-        operators: list[OperatorSnapshot] = []
-        written: list[tuple[SegmentHandle, Any]] = []
-        if self.source is not None:
-            operators.append(OperatorSnapshot(self.source.uid, self.source.snapshot()))
-        if self.count is not None:
-            count = self.count
-            count.committed(barrier.committed_id)
-            file = count.snapshot(number, barrier.full)
-            written = [file] if file is not None else []
-            chain = count.chain(number)
-            operators.append(OperatorSnapshot(count.uid, segments=chain, clocks=count.clocks, counters=count.counters))
-        if self.sink is not None:
-            operators.append(OperatorSnapshot(self.sink.uid, committables=self.sink.prepare_commit(number)))
-        if self._stop_id is not None and self._stop_id < number:
-            self._forget_stop()
-        if barrier.stop:
-            self._stop_id = number
-        if (self.ended or barrier.stop) and self._final_id is None:
-            self._final_id = number
-        captured = self._captured[number] = Captured(tuple(operators), self.ended)
-        self._encode_later(self._write(number, captured, written))
-
-    def acknowledge(self, checkpoint_id: int, alignment_ms: float, in_flight: list[InFlight] | None = None) -> None:
-        """A captured snapshot is complete; `in_flight`: what its barrier has overtaken, in order of processing."""
-        captured = self._captured.pop(checkpoint_id)
-        self._encode_later(self._acknowledge(checkpoint_id, captured, in_flight or []))
-
-    def _encode_later(self, steps: Steps) -> None:
-        self._encoder.append(steps)
-        self._encoder_signal.notify()
-
-    def _write(self, number: int, captured: Captured, written: list[tuple[SegmentHandle, Any]]) -> Steps:
-        for handle, content in written:
-            file = self.create(handle.path)
-            yield None
-            if self.world.write_fails():
-                self.world.files.discard(file)
-                self._not_written.add(handle.path)
-            else:
-                self.world.files.seal(file, content)
-        yield None
-        if any(s.path in self._not_written for o in captured.operators for s in o.segments):
-            captured.failed = True
-            failure = m.Failure("disk is full", "external", True)
-            self.slot.send(m.CheckpointDeclined(self.attempt, number, failure))
-
-    def _acknowledge(self, number: int, captured: Captured, in_flight: list[InFlight]) -> Steps:
-        if captured.failed:
-            return
-        handles = self._in_flight.setdefault(number, []) if in_flight else []
-        for index, channel in enumerate(in_flight):
-            path = f"{self.attempt}-c{number}-{index}.arrow"
-            file = self.create(path)
-            yield None
-            self.world.files.seal(file, list(channel.elements))
-            handles.append(handle_of(channel, path))
-        descriptor = self.descriptor
-        snapshot = SubtaskSnapshot(
-            descriptor.vertex.id,
-            descriptor.vertex.uid,
-            descriptor.subtask_index,
-            descriptor.parallelism,
-            captured.operators,
-            captured.ended,
-            tuple(handles),
-        )
-        self.world.checks.snapshot_taken(self, number, snapshot)
-        yield None
-        self.slot.send(m.CheckpointAcknowledged(self.attempt, number, snapshot))
-
-    def _forget_in_flight(self, number: int) -> Steps:
-        for handle in self._in_flight.pop(number, []):
-            yield 0
-            self.world.files.delete(self.directory + handle.path)
-
-    def _encode(self) -> Steps:
-        while not self.over:
-            while self._encoder:
-                yield from self._encoder.popleft()
-            yield self._encoder_signal
-
-    def _commit(self) -> Steps:
-        while True:
-            while self._commits:
-                number = self._commits.popleft()
-                assert self.sink is not None
-                yield None
-                if self.over and not self._final_committed:
-                    return
-                try:
-                    yield from self.sink.commit(number)
-                except TaskFailed as error:
-                    self.fail(str(error))
-                    return
-                self.slot.send(m.CheckpointCommitted(self.attempt, number))
-                self.inbox.post(SinksCommitted(number))
-            yield self._commit_signal
