@@ -407,6 +407,7 @@ def epoch_file_deleted_early(stack: ExitStack) -> None:
 def marker_before_fence(stack: ExitStack) -> None:
     def read_then_fence(self: Any, clients: Any) -> Steps:
         markers = yield from sink.read_markers(self._task, self.namespace)
+        yield 60
         for client in clients:
             yield from client.fence()
         return markers

@@ -238,6 +238,11 @@ class Checks:
         if old_ms is not None and new_ms < old_ms:
             raise Violation(f"the watermark of {task.name} went from {old_ms} to {new_ms}")
 
+    def is_over(self, task: Task) -> bool:
+        """It is a zombie: its job has ended, or a newer generation has begun."""
+        attempt = task.attempt
+        return attempt.job_id in self._ended_jobs or self._generations[attempt.job_id] > attempt.generation
+
     # ------------------------------------------------------------------------------------------------- files
 
     def deleted(self, path: str) -> None:

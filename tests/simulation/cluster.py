@@ -31,6 +31,7 @@ POLL_MS = 10
 AFTERMATH_MS = 150
 """What zombies do after the end is watched for so long."""
 FAULT_STEPS = 1_400
+LEASE_CHECK_MS = 25
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -277,6 +278,11 @@ class World:
         """A standby leads once the lease of the old one is over, dead or not."""
         if (old.paused or not old.alive) and old is self.job_managers[-1]:
             self.start_job_manager(None)
+            self.kernel.at(0, old, self._find_out, old)
+
+    def _find_out(self, old: JobManager) -> None:
+        """Once it is awake an old leader goes on for a while, until it looks after its lease."""
+        self.kernel.at(LEASE_CHECK_MS, old, lambda _: old.lost_leadership(), None)
 
 
 def simulate(seed: int, recording: bool = False) -> Result:

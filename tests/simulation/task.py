@@ -109,6 +109,8 @@ class Task:
         try:
             return self.world.files.read(self.directory + path)
         except OSError as error:
+            if self.world.checks.is_over(self):
+                raise TaskFailed(f"{path} is gone") from error
             raise Violation(f"{self.name} needs {path}: {error!r}") from error
 
     def relative(self, path: str) -> str:
@@ -224,6 +226,7 @@ class Task:
         if barriers_ms is not None:
             at_most_ms = int(barriers_ms) if at_most_ms is None else min(at_most_ms, int(barriers_ms))
         yield self.signal if at_most_ms is None else (self.signal, at_most_ms)
+        self._check()
 
     def _run_recovered(self) -> Steps:
         """What was in flight comes before all input."""

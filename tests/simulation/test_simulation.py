@@ -13,7 +13,7 @@ from tests.simulation.cluster import simulate
 CATCHING_SEEDS: dict[str, int] = json.loads(Path(__file__).with_name("catching_seeds.json").read_text())
 """Planted bug → a seed that catches it (`make simulate-bugs` prints them)."""
 
-FOUND_WITH = [10, 39, 62, 80, 492, 504, 526, 1030, 1195, 1339, 1492, 1688]
+FOUND_WITH = [10, 39, 62, 80, 492, 504, 526, 1030, 1195, 1339, 1492, 1688, 3270, 9284, 9358]
 """Seeds that have shown faults of the cores while they were built."""
 
 
