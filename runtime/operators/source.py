@@ -56,6 +56,7 @@ class SourceOperator:
         self._reader: SourceReader | None = None
         self._live: dict[str, bool] = {}
         self._assigned = False
+        self._said_again = False
         self._all_assigned = False
         self._stopped = False
         self._committing: dict[int, list[SplitState]] = {}
@@ -143,6 +144,11 @@ class SourceOperator:
             if self._assigned and self._node.watermark is not None:
                 yield from self._watermarks.status()
             return
+        if self._node.watermark is not None and not self._said_again:
+            # The barrier may have come between the rows that a restored watermark is from and the watermark itself:
+            # rows behind it are judged as they would have been.
+            self._said_again = True
+            yield from self._watermarks.advance(self._environment.monotonic_ms(), at_once=True)
         batches = self.reader.poll(timeout_ms)
         self._note_silence(batches)
         self._count()
