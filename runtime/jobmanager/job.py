@@ -98,6 +98,8 @@ class JobCore(JobStates):
         self._stopped = False
         self._drained = not graph.is_query
         self._down_since_ms: int | None = None
+        self._is_replaced = False
+        """The generation was ended for a new graph: its tasks fail because others end, which is no failure."""
         """When the generation before ended; None once all tasks of this one run."""
         self._restart_at_ms: int | None = None
         self._cancel_by_ms: int | None = None
@@ -179,6 +181,7 @@ class JobCore(JobStates):
         if self._preparing is not self.graph:
             return [self._prepare()]
         self._preparing = None
+        self._is_replaced = False
         self._stopped = stopped
         self.execution = ExecutionGraph(self.graph, self.job_id, generation)
         self.execution.move_all(TaskState.SCHEDULED)
@@ -353,7 +356,7 @@ class JobCore(JobStates):
         if self.is_ending:
             return []
         if self._restart_at_ms is not None or (self._preparing is not None and note.attempt is not None):
-            return [msgspec.structs.replace(note, concurrent=True)]
+            return [] if self._is_replaced else [msgspec.structs.replace(note, concurrent=True)]
         restart_at_ms = None if self.graph.is_query else self.failover.restart_at_ms(failure, now_ms)
         if restart_at_ms is None:
             return self._give_up(failure, note)
@@ -376,6 +379,7 @@ class JobCore(JobStates):
         if self._preparing is not None or self._restart_at_ms is not None:
             return []  # The next preparation takes it.
         self._down_since_ms = now_ms
+        self._is_replaced = True
         return [*self._move(JobState.RESTARTING), *self._end_generation(), self._prepare()]
 
     def _end_generation(self) -> list[JobCommand]:

@@ -161,7 +161,7 @@ def test_the_database_goes_away(kafka: str, postgres: PostgresServer, tmp_path: 
             assert cluster.token() > token
             leader = cluster.leader()
             assert cluster.terminate(leader) == 0
-            cluster.until("the other one leads", lambda: cluster.leader() == 1 - leader, 2)
+            cluster.until("the other one leads", lambda: cluster.leads(1 - leader), 5)  # The lease is longer.
             numbers.end(1 - leader)
 
 

@@ -406,6 +406,8 @@ def test_another_graph_begins_a_generation_and_counts_as_no_failure() -> None:
         edges=(graphs.edge(0, 1, EdgeKind.FORWARD),),
     )
     assert story.send(j.GraphReplaced(wider)) == ["RESTARTING", "ReleaseSlots", "PrepareGeneration"]
+    # Its slots end one after the other, and their tasks lose each other: nothing for the history of failures.
+    assert story.send(j.TaskChanged(story.at(0, 0), TaskState.FAILED, LOST)) == []
     # Replaced once more while the first is being prepared: what was prepared is of no use.
     assert story.send(j.GraphReplaced(FORWARD)) == []
     assert story.send(j.GenerationPrepared(2)) == ["PrepareGeneration"]
