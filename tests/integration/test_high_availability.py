@@ -159,9 +159,10 @@ def test_the_database_goes_away(kafka: str, postgres: PostgresServer, tmp_path: 
                 postgres.restart()
             cluster.wait_for_tasks(numbers.job_id, 0)
             assert cluster.token() > token
-            leader = cluster.leader()
+            leader, token = cluster.leader(), cluster.token()
             assert cluster.terminate(leader) == 0
-            cluster.until("the other one leads", lambda: cluster.leads(1 - leader), 5)  # The lease is longer.
+            cluster.until("the other one leads", lambda: cluster.token() > token, 4)  # The lease is longer.
+            assert cluster.leader() == 1 - leader
             numbers.end(1 - leader)
 
 

@@ -133,11 +133,6 @@ class HighAvailabilityCluster:
         assert holder is not None
         return [self.url(0), self.url(1)].index(holder.rest_url)
 
-    def leads(self, index: int) -> bool:
-        """Also false while nobody holds the lease."""
-        holder = self._lease().holder
-        return holder is not None and holder.rest_url == self.url(index)
-
     def token(self) -> int:
         return self._lease().token
 
