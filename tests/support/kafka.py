@@ -283,6 +283,8 @@ class KafkaBroker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": str(self.data_dir.resolve() / "logs"),
+            # Tests write records of years ago; the broker would take them for expired, some time after it began.
+            "log.retention.ms": "-1",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.replication.factor": "1",
