@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+
+import pytest
 
 from runtime.clock import monotonic_ms
 from runtime.metadata.election import Contact
@@ -61,3 +64,16 @@ class PostgresPlace:
     def close(self) -> None:
         for database in self._databases:
             database.close()
+
+
+STORES = ("sqlite", "postgresql")
+"""What a fixture is given as `params` for a test to run on either store."""
+
+
+def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
+    """The body of such a fixture."""
+    found: StorePlace = (
+        SqlitePlace(tmp_path) if request.param == "sqlite" else PostgresPlace(request.getfixturevalue("postgres").url)
+    )
+    yield found
+    found.close()

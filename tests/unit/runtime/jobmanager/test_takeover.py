@@ -18,20 +18,16 @@ from runtime.jobmanager.process import JobManager
 from runtime.metadata.jobs import JobRecord, JobRecords
 from runtime.protocol.messages import Failure
 from tests.support import graphs
-from tests.support.metadata_stores import PostgresPlace, SqlitePlace, StorePlace
+from tests.support.metadata_stores import STORES, StorePlace, store_place
 
 GRAPH = graphs.graph(graphs.vertex(0, graphs.generator(rows=None), graphs.sink()), bounded=False)
 QUERY = graphs.graph(graphs.vertex(0, graphs.generator(rows=None), graphs.collect()), bounded=False, is_query=True)
 CAUSE = Failure("the topic is gone", "external", True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
-    found: StorePlace = (
-        SqlitePlace(tmp_path) if request.param == "sqlite" else PostgresPlace(request.getfixturevalue("postgres").url)
-    )
-    yield found
-    found.close()
+    yield from store_place(request, tmp_path)
 
 
 async def lead(place: StorePlace, folder: Path) -> JobManager:

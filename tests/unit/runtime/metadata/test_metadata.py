@@ -16,7 +16,7 @@ from runtime.ids import JobId
 from runtime.metadata.jobs import JobRecord, JobRecords, NamespaceTakenError, PointerConflictError
 from runtime.metadata.store import SqliteMetadataStore, StoreFormatError
 from tests.support import graphs
-from tests.support.metadata_stores import PostgresPlace, SqlitePlace, StorePlace
+from tests.support.metadata_stores import STORES, StorePlace, store_place
 
 JOB = JobId("1" * 32)
 OTHER = JobId("2" * 32)
@@ -27,13 +27,9 @@ def record(job_id: JobId = JOB, state: JobState = JobState.RUNNING) -> JobRecord
     return JobRecord(job_id, "name", state, False, 5)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StorePlace]:
-    found: StorePlace = (
-        SqlitePlace(tmp_path) if request.param == "sqlite" else PostgresPlace(request.getfixturevalue("postgres").url)
-    )
-    yield found
-    found.close()
+    yield from store_place(request, tmp_path)
 
 
 def test_records_survive(place: StorePlace) -> None:
