@@ -42,7 +42,8 @@ class Vertex(msgspec.Struct, frozen=True):
 
 class Edge(msgspec.Struct, frozen=True):
     """A stream between two vertices. `keys` are column indexes in `schema`, for HASH only. Several edges may end in
-    one vertex (UNION ALL): their elements are merged in any order."""
+    one vertex: those of one `input_index` are merged in any order (UNION ALL); a vertex that begins with a two-input
+    operator has edges of 0 (left) and 1 (right)."""
 
     source: int
     target: int
@@ -50,6 +51,7 @@ class Edge(msgspec.Struct, frozen=True):
     schema: Schema
     keys: tuple[int, ...] = ()
     changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
+    input_index: int = 0
 
 
 class Fingerprint(msgspec.Struct, frozen=True):

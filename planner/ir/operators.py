@@ -11,50 +11,35 @@ from enum import StrEnum
 import msgspec
 
 from planner.ir.expressions import Expression
+from planner.ir.joins import IntervalJoin as IntervalJoin
+from planner.ir.joins import Join as Join
+from planner.ir.joins import JoinKind as JoinKind
+from planner.ir.joins import LookupJoin as LookupJoin
+from planner.ir.joins import SetOperation as SetOperation
+from planner.ir.joins import SetOperationKind as SetOperationKind
+from planner.ir.joins import TemporalJoin as TemporalJoin
+from planner.ir.joins import Unnest as Unnest
+from planner.ir.joins import WindowJoin as WindowJoin
+from planner.ir.ranks import Deduplicate as Deduplicate
+from planner.ir.ranks import Rank as Rank
+from planner.ir.ranks import RankFunction as RankFunction
+from planner.ir.ranks import Sort as Sort
+from planner.ir.ranks import SortKey as SortKey
+from planner.ir.ranks import WindowRank as WindowRank
+from planner.ir.schema import Column as Column
+from planner.ir.schema import Emission as Emission
+from planner.ir.schema import MetadataColumn as MetadataColumn
+from planner.ir.schema import Schema as Schema
+from planner.ir.schema import TableRef as TableRef
 from planner.ir.types import ChangelogMode as ChangelogMode
 from planner.ir.types import DataType
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A column of an operator's output."""
-
-    name: str
-    type: DataType
-
-
-class Schema(msgspec.Struct, frozen=True):
-    """Ordered columns of a row."""
-
-    columns: tuple[Column, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(c.name for c in self.columns)
-
-    @property
-    def types(self) -> tuple[DataType, ...]:
-        return tuple(c.type for c in self.columns)
-
-
-class MetadataColumn(msgspec.Struct, frozen=True):
-    """A column filled by (or, in a sink, handed to) the connector under a metadata key such as `offset`."""
-
-    name: str
-    key: str
-    type: DataType
-
-
-class TableRef(msgspec.Struct, frozen=True):
-    """Where rows come from or go to: the identifier and the WITH options (hints already merged in).
-
-    `physical` is the table's full physical schema by name; connectors and formats read it.
-    """
-
-    identifier: str
-    connector: str
-    options: dict[str, str]
-    physical: Schema
-    primary_key: tuple[str, ...] = ()
+from planner.ir.windows import AlignedWindow as AlignedWindow
+from planner.ir.windows import AttachedWindow as AttachedWindow
+from planner.ir.windows import CumulateWindow as CumulateWindow
+from planner.ir.windows import HopWindow as HopWindow
+from planner.ir.windows import TumbleWindow as TumbleWindow
+from planner.ir.windows import Window as Window
+from planner.ir.windows import WindowProperty as WindowProperty
 
 
 class WatermarkStrategy(StrEnum):
@@ -145,65 +130,6 @@ class AggregateCall(msgspec.Struct, frozen=True):
     separator: str = ","
 
 
-class TumbleWindow(msgspec.Struct, frozen=True, tag_field="node", tag="tumble"):
-    """Windows [start, start + size) with start = ts - floorMod(ts - offset, size), in `time_zone` local time when
-    the time column is TIMESTAMP_LTZ. `time_index` is the time column in the aggregate's (original) input; None =
-    processing time: a row belongs to the windows of the wall clock when its batch arrives, which fire by timers."""
-
-    time_index: int | None
-    time_type: DataType
-    size_ms: int
-    offset_ms: int = 0
-    time_zone: str = "UTC"
-
-
-class HopWindow(msgspec.Struct, frozen=True, tag_field="node", tag="hop"):
-    """Windows [start, start + size) at every `slide_ms`; size is a multiple of slide, so a slice is one slide long
-    and a window is the union of size / slide slices. The other fields as in TumbleWindow."""
-
-    time_index: int | None
-    time_type: DataType
-    size_ms: int
-    slide_ms: int
-    offset_ms: int = 0
-    time_zone: str = "UTC"
-
-
-class CumulateWindow(msgspec.Struct, frozen=True, tag_field="node", tag="cumulate"):
-    """Windows [start, start + n * step), n = 1 .. size / step, with start as of a tumbling window of `size_ms`; a slice
-    is one step long. A window fires at every step from the first one with rows on, changed or not."""
-
-    time_index: int | None
-    time_type: DataType
-    size_ms: int
-    step_ms: int
-    offset_ms: int = 0
-    time_zone: str = "UTC"
-
-
-AlignedWindow = TumbleWindow | HopWindow | CumulateWindow
-
-
-class AttachedWindow(msgspec.Struct, frozen=True, tag_field="node", tag="attached"):
-    """Each row carries the window it belongs to, from a window table function or a windowed aggregate below: column
-    `end_index` is its TIMESTAMP(3) window_end. `window` says how starts follow from ends (its `time_index` is not
-    read; its time type and zone say how an end becomes an instant)."""
-
-    end_index: int
-    window: AlignedWindow
-
-
-Window = AlignedWindow | AttachedWindow
-
-
-class WindowProperty(StrEnum):
-    """Window columns an aggregate may append to its output."""
-
-    START = "window_start"
-    END = "window_end"
-    TIME = "window_time"
-
-
 class AssignWindows(msgspec.Struct, frozen=True, tag_field="node", tag="assign-windows"):
     """A window table function without aggregation: each row once per window it belongs to, with window_start,
     window_end (TIMESTAMP(3), in the window's own clock) and window_time (the time column's type) appended. Windows are
@@ -264,14 +190,6 @@ class GlobalWindowAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="
     output: Schema
     input_changelog: ChangelogMode = ChangelogMode.INSERT_ONLY
     """INSERT_ONLY or RETRACT; what entered the local phase when `from_partials`."""
-
-
-class Emission(StrEnum):
-    """How an updating operator answers: one output step per input row in arrival order, or at most one -U/+U per key
-    and batch (none for what did not change)."""
-
-    EVERY = "every"
-    NET = "net"
 
 
 class MiniBatch(msgspec.Struct, frozen=True):
@@ -441,6 +359,17 @@ Operator = (
     | ChangelogNormalize
     | SinkMaterializer
     | DropUpdateBefore
+    | Join
+    | IntervalJoin
+    | TemporalJoin
+    | WindowJoin
+    | LookupJoin
+    | Unnest
+    | SetOperation
+    | Rank
+    | Deduplicate
+    | WindowRank
+    | Sort
     | Limit
     | Sink
     | Collect

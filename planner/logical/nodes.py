@@ -9,7 +9,15 @@ import msgspec
 from planner.catalog import ObjectPath, TableCapabilities, TableEntry
 from planner.errors import Span
 from planner.ir.expressions import Expression
-from planner.ir.operators import AggregateCall, ConflictAction, WindowProperty
+from planner.ir.operators import (
+    AggregateCall,
+    ConflictAction,
+    JoinKind,
+    RankFunction,
+    SetOperationKind,
+    SortKey,
+    WindowProperty,
+)
 from planner.ir.types import DataType
 
 
@@ -134,6 +142,192 @@ class UnionAll(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where in a submitted text something stands."""
+
+    script: str
+    span: Span
+
+
+class Join(msgspec.Struct, frozen=True):
+    """A join of two tables; output: left columns, then right ones (SEMI, ANTI: left columns only). The binder puts all
+    of ON and USING into `condition` (None: always true; reads left, then right columns); the rule `join_keys` takes
+    equalities out of it as `left_keys[i]` = `right_keys[i]` (columns of equal type; NULLs match where `null_safe[i]`).
+    What is still a Join after the last rule is a regular join. `left_ttl_ms`, `right_ttl_ms`: from the hint STATE_TTL
+    (0: for ever); None: as the session's setting says. An outer side's columns are nullable in `columns`."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    condition: Expression | None
+    columns: tuple[Column, ...]
+    left_keys: tuple[int, ...] = ()
+    right_keys: tuple[int, ...] = ()
+    null_safe: tuple[bool, ...] = ()
+    left_ttl_ms: int | None = None
+    right_ttl_ms: int | None = None
+    place: Place | None = None
+
+
+class AsOfJoin(msgspec.Struct, frozen=True):
+    """`left JOIN right FOR SYSTEM_TIME AS OF time`, INNER or LEFT, as the binder has it; column `as_of` of the left
+    side is the time. `condition` as in Join. Rules make a TemporalJoin (event time) or a LookupJoin (processing time)
+    of it, or refuse it. `lookup_hint`: the options of a LOOKUP hint."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    condition: Expression | None
+    as_of: int
+    columns: tuple[Column, ...]
+    place: Place | None = None
+    lookup_hint: tuple[tuple[str, str], ...] = ()
+
+
+class IntervalJoin(msgspec.Struct, frozen=True):
+    """A join whose condition bounds the distance of two time attributes: see `planner.ir.joins.IntervalJoin`."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    left_time: int
+    right_time: int
+    is_processing_time: bool
+    lower_ms: int
+    upper_ms: int
+    condition: Expression | None
+    columns: tuple[Column, ...]
+
+
+class TemporalJoin(msgspec.Struct, frozen=True):
+    """An event-time temporal join: see `planner.ir.joins.TemporalJoin`."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_time: int
+    right_time: int
+    condition: Expression | None
+    columns: tuple[Column, ...]
+
+
+class WindowJoin(msgspec.Struct, frozen=True):
+    """A join within equal windows: see `planner.ir.joins.WindowJoin`; `keys` do not have the window columns."""
+
+    left: Plan
+    right: Plan
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    left_end: int
+    right_end: int
+    window: Window
+    condition: Expression | None
+    columns: tuple[Column, ...]
+
+
+class LookupJoin(msgspec.Struct, frozen=True):
+    """A join with an outside table as it is at that moment: see `planner.ir.joins.LookupJoin`. `table` is read by no
+    operator of its own; `condition` reads the input's columns, then the table's (`table.columns`)."""
+
+    input: Plan
+    table: Scan
+    kind: JoinKind
+    left_keys: tuple[int | None, ...]
+    constants: tuple[Expression | None, ...]
+    lookup_columns: tuple[str, ...]
+    condition: Expression | None
+    columns: tuple[Column, ...]
+
+
+class Unnest(msgspec.Struct, frozen=True):
+    """Each row once per element of the column `collection`: see `planner.ir.joins.Unnest`."""
+
+    input: Plan
+    collection: int
+    with_ordinality: bool
+    is_outer: bool
+    columns: tuple[Column, ...]
+
+
+class SetOperation(msgspec.Struct, frozen=True):
+    """INTERSECT or EXCEPT [ALL] of two tables with equal column types: see `planner.ir.joins.SetOperation`."""
+
+    left: Plan
+    right: Plan
+    kind: SetOperationKind
+    columns: tuple[Column, ...]
+
+
+class OverRank(msgspec.Struct, frozen=True):
+    """Appends ROW_NUMBER, RANK or DENSE_RANK() OVER (PARTITION BY `keys` ORDER BY `order`), as the binder has it. A
+    rule makes a Rank, Deduplicate or WindowRank of it with the filter above, or refuses it: without a bound on the rank
+    each row would change the ranks of all."""
+
+    input: Plan
+    function: RankFunction
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    columns: tuple[Column, ...]
+    place: Place | None = None
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """Top-N: see `planner.ir.ranks.Rank`. The rank is the last column if `puts_out_rank`. An empty `order` is the order
+    of arrival."""
+
+    input: Plan
+    function: RankFunction
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    first: int
+    last: int
+    puts_out_rank: bool
+    columns: tuple[Column, ...]
+
+
+class Deduplicate(msgspec.Struct, frozen=True):
+    """The first or last row per key of an insert-only input: see `planner.ir.ranks.Deduplicate`."""
+
+    input: Plan
+    keys: tuple[int, ...]
+    time: int
+    is_processing_time: bool
+    keeps_last: bool
+    columns: tuple[Column, ...]
+
+
+class WindowRank(msgspec.Struct, frozen=True):
+    """Top-N or deduplication within windows: see `planner.ir.ranks.WindowRank`."""
+
+    input: Plan
+    function: RankFunction
+    keys: tuple[int, ...]
+    end: int
+    window: Window
+    order: tuple[SortKey, ...]
+    first: int
+    last: int
+    puts_out_rank: bool
+    latest_of_ties: bool
+    columns: tuple[Column, ...]
+
+
+class Sort(msgspec.Struct, frozen=True):
+    """ORDER BY. Below a Limit it becomes a Rank; alone it needs batch mode, or an ascending time attribute first."""
+
+    input: Plan
+    order: tuple[SortKey, ...]
+    columns: tuple[Column, ...]
+    place: Place | None = None
+
+
 class Limit(msgspec.Struct, frozen=True):
     """At most `count` rows (None: all) after the first `offset`."""
 
@@ -141,13 +335,6 @@ class Limit(msgspec.Struct, frozen=True):
     count: int
     offset: int
     columns: tuple[Column, ...]
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where in a submitted text something stands."""
-
-    script: str
-    span: Span
 
 
 class TableSink(msgspec.Struct, frozen=True):
@@ -181,10 +368,25 @@ Plan = (
     | GroupAggregate
     | Expand
     | UnionAll
+    | Join
+    | AsOfJoin
+    | IntervalJoin
+    | TemporalJoin
+    | WindowJoin
+    | LookupJoin
+    | Unnest
+    | SetOperation
+    | OverRank
+    | Rank
+    | Deduplicate
+    | WindowRank
+    | Sort
     | Limit
     | TableSink
     | ResultSink
 )
+
+TwoInputs = Join | AsOfJoin | IntervalJoin | TemporalJoin | WindowJoin | SetOperation
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
@@ -194,6 +396,8 @@ def inputs_of(plan: Plan) -> tuple[Plan, ...]:
             return ()
         case UnionAll(inputs=inputs):
             return inputs
+        case Join() | AsOfJoin() | IntervalJoin() | TemporalJoin() | WindowJoin() | SetOperation():
+            return (plan.left, plan.right)
         case _:
             return (plan.input,)
 
@@ -205,5 +409,7 @@ def with_inputs(plan: Plan, inputs: tuple[Plan, ...]) -> Plan:
             return plan
         case UnionAll():
             return msgspec.structs.replace(plan, inputs=inputs)
+        case Join() | AsOfJoin() | IntervalJoin() | TemporalJoin() | WindowJoin() | SetOperation():
+            return msgspec.structs.replace(plan, left=inputs[0], right=inputs[1])
         case _:
             return msgspec.structs.replace(plan, input=inputs[0])

@@ -38,7 +38,8 @@ def chain(
         for link in operators[0].inputs:
             source = numbers[head_of[link.source]]
             producer = graph[link.source]
-            edge = Edge(source, numbers[head], link.kind, producer.output, link.keys, producer.changelog)
+            output, changelog = producer.output, producer.changelog
+            edge = Edge(source, numbers[head], link.kind, output, link.keys, changelog, link.input_index)
             edges.append(edge)
     return vertices, tuple(edges)
 

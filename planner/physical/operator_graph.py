@@ -11,11 +11,12 @@ DEFAULT_GROUP = "default"
 
 
 class Link(msgspec.Struct, frozen=True):
-    """An input of an operator: which operator it comes from, and how rows travel."""
+    """An input of an operator: which operator it comes from, and how rows travel; 0 is the left input, 1 the right."""
 
     source: int
     kind: EdgeKind
     keys: tuple[int, ...] = ()
+    input_index: int = 0
 
 
 class PhysicalOperator(msgspec.Struct, frozen=True):

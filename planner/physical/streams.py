@@ -50,7 +50,7 @@ def ordered(stream: Stream, plan: Plan, properties: Properties) -> Stream:
 
 
 def links_from(
-    stream: Stream, graph: OperatorGraph, parallelism: int, hash_keys: tuple[int, ...] = ()
+    stream: Stream, graph: OperatorGraph, parallelism: int, hash_keys: tuple[int, ...] = (), input_index: int = 0
 ) -> tuple[Link, ...]:
     """How an operator of `parallelism` reads the stream: by hash if keys are given; else forward where parallelism is
     equal; else as the order of changes allows, evenly if nothing is changed."""
@@ -58,15 +58,15 @@ def links_from(
     for i, producer in enumerate(stream.producers):
         order = stream.order[i] if stream.order else ()
         if hash_keys:
-            links.append(Link(producer, EdgeKind.HASH, hash_keys))
+            links.append(Link(producer, EdgeKind.HASH, hash_keys, input_index))
         elif graph[producer].parallelism == parallelism:
-            links.append(Link(producer, EdgeKind.FORWARD))
+            links.append(Link(producer, EdgeKind.FORWARD, (), input_index))
         elif parallelism == 1:
-            links.append(Link(producer, EdgeKind.SINGLE))
+            links.append(Link(producer, EdgeKind.SINGLE, (), input_index))
         elif order:
-            links.append(Link(producer, EdgeKind.HASH, order))
+            links.append(Link(producer, EdgeKind.HASH, order, input_index))
         else:
-            links.append(Link(producer, EdgeKind.REBALANCE))
+            links.append(Link(producer, EdgeKind.REBALANCE, (), input_index))
     return tuple(links)
 
 

@@ -80,6 +80,23 @@ class Translator:
         links = links_from(stream, self.graph, parallelism, hash_keys)
         return self.graph.add(operator, parallelism, links, changelog, slot_sharing_group)
 
+    def add_two_inputs(
+        self,
+        operator: ir.Operator,
+        left: Stream,
+        right: Stream,
+        hash_keys: tuple[tuple[int, ...], tuple[int, ...]],
+        changelog: ChangelogMode,
+    ) -> Stream:
+        """Adds an operator with a left and a right input, each hashed by its keys (columns of its producers); without
+        keys all rows meet in one subtask."""
+        left_keys, right_keys = hash_keys
+        parallelism = self.settings.parallelism if left_keys else 1
+        links = links_from(left, self.graph, parallelism, left_keys, 0)
+        links += links_from(right, self.graph, parallelism, right_keys, 1)
+        added = self.graph.add(operator, parallelism, links, changelog)
+        return Stream((added,), self.settings.parallelism)
+
     def _translated(self, plan: Plan) -> Stream:
         match plan:
             case Scan():

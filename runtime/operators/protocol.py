@@ -83,6 +83,24 @@ class Operator(Protocol):
 
 
 @runtime_checkable
+class TwoInputOperator(Protocol):
+    """What an operator with a left and a right input has besides `Operator`; it is the first of its chain, and its
+    `process` is not called. Watermarks and statuses of both inputs are one: the minimum over all channels."""
+
+    def process_input(self, input_index: int, batch: Batch) -> Iterator[Batch]:
+        """Rows of input 0 (left) or 1 (right), in arrival order."""
+
+
+@runtime_checkable
+class DelayingOperator(Protocol):
+    """What an operator has besides `Operator` if its output is behind its input in event time."""
+
+    @property
+    def watermark_delay_ms(self) -> int:
+        """The watermark that goes on is the one that came, minus this (MAX stays MAX)."""
+
+
+@runtime_checkable
 class TimedOperator(Protocol):
     """What an operator with processing-time timers has besides `Operator`. The task asks before each wait and calls
     when the wall clock has reached the timer; a timer that was due while the job was down fires after the restore."""
