@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from sqlglot import exp
 
@@ -12,14 +10,12 @@ from planner.analysis.coercion import cast_to
 from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.grouping import GroupedBinder, contains_aggregate
 from planner.analysis.grouping_sets import read_grouping_sets
-from planner.analysis.names import lookup
-from planner.analysis.scope import Relation, Scope, ScopeColumn
-from planner.analysis.windows import window_arguments
-from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
+from planner.analysis.scope import Scope
 from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, Literal
 from planner.logical.aggregates import build_aggregate, distinct, key_types, remap, window_keys
+from planner.logical.build_from import FromBuilder, relation_name, renamed
 from planner.logical.expressions import identity
 from planner.logical.nodes import (
     Calc,
@@ -27,55 +23,19 @@ from planner.logical.nodes import (
     GroupAggregate,
     Limit,
     Plan,
-    Scan,
     UnionAll,
     Values,
-    Window,
-    WindowKind,
     WindowTableFunction,
     inputs_of,
 )
-from planner.logical.windows import window_table_function
 from planner.settings import parse_duration_ms
 from planner.sql import nodes
 from planner.sql.nodes import span_of
-from planner.sql.parser import parse_script
-from planner.sql.statements import OptionItem, Select
-
-_VIEW_DEPTH_MAX = 32
+from planner.sql.statements import OptionItem
 
 
-class SessionNames:
-    """A catalog seen with other current names, as a view's query needs it."""
-
-    def __init__(self, catalog: Catalog, current_catalog: str, current_database: str) -> None:
-        self.base = catalog
-        self.current_catalog = current_catalog
-        self.current_database = current_database
-        self.lookup = catalog.lookup
-        self.names = catalog.names
-        self.databases = catalog.databases
-        self.catalogs = catalog.catalogs
-        self.capabilities = catalog.capabilities
-
-
-class PlanBuilder:
-    """Builds the trees of one text. `ctes` are the WITH items in reach, `views` the views being expanded."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        script: str,
-        ctes: Mapping[str, Plan] | None = None,
-        views: tuple[ObjectPath, ...] = (),
-        proctime_functions: dict[int, Span] | None = None,
-    ) -> None:
-        self.catalog = catalog
-        self.script = script
-        self.ctes = dict(ctes or {})
-        self.views = views
-        # Windows over processing time by identity, and their places: an aggregation must take them in.
-        self.proctime_functions = proctime_functions if proctime_functions is not None else {}
+class PlanBuilder(FromBuilder):
+    """Builds the trees of one text."""
 
     # -- queries ------------------------------------------------------------------------------------
 
@@ -84,7 +44,7 @@ class PlanBuilder:
         builder = PlanBuilder(self.catalog, self.script, self.ctes, self.views, self.proctime_functions)
         for cte in node.args.get("ctes") or []:
             plan = builder.query(cte.this)
-            builder.ctes[cte.args["name"].this] = _renamed(plan, cte.args.get("columns") or [])
+            builder.ctes[cte.args["name"].this] = renamed(plan, cte.args.get("columns") or [])
         plan = builder._body(node.this, is_top)
         if is_top:
             self._check_aggregated(plan)
@@ -193,7 +153,7 @@ class PlanBuilder:
     def _with_state_ttl(self, plan: Plan, node: nodes.SelectQuery, hint: tuple[OptionItem, ...]) -> Plan:
         """The plan with the hint's time to live in the aggregates of this SELECT, whose one input it names."""
         from_ = node.args.get("from_")
-        name = _relation_name(from_) if from_ is not None else ""
+        name = relation_name(from_) if from_ is not None else ""
         ttl_ms = 0
         for item in hint:
             if item.key != name:
@@ -278,136 +238,6 @@ class PlanBuilder:
         columns = tuple(Column(name, e.type, binder.lost_reason(e)) for name, e in bound)
         return Calc(aggregate, remap(having, mapping) if having is not None else None, projections, columns)
 
-    # -- FROM ---------------------------------------------------------------------------------------
-
-    def _table(self, node: exp.Expr) -> tuple[Plan, Relation]:
-        qualifier: tuple[str, ...] = ()
-        match node:
-            case nodes.TableName():
-                plan, qualifier = self._table_name(node)
-            case nodes.DerivedTable():
-                plan = self.query(node.this)
-            case nodes.TableFunctionCall():
-                plan = self._window_function(node)
-            case _:
-                raise AssertionError(f"no table: {type(node).__name__}")
-        alias = node.args.get("alias")
-        if alias is not None:
-            qualifier = (alias.args["name"].this,)
-            plan = _renamed(plan, alias.args.get("columns") or [])
-        columns = tuple(ScopeColumn(c.name, c.type, c.lost) for c in plan.columns)
-        return plan, Relation(qualifier, columns)
-
-    def _table_name(self, node: nodes.TableName) -> tuple[Plan, tuple[str, ...]]:
-        identifiers = node.this.args["expressions"]
-        parts = tuple(i.this for i in identifiers)
-        span = span_of(node.this)
-        options: tuple[OptionItem, ...] = node.args.get("options") or ()
-        if len(parts) == 1 and parts[0] in self.ctes:
-            if options:
-                raise SqlError(SqlState.WRONG_OBJECT_TYPE, "OPTIONS belong to tables", span=options[0].span)
-            return self.ctes[parts[0]], parts
-        if len(parts) > 3:
-            raise SqlError(SqlState.SYNTAX_ERROR, "a table's name has at most three parts", span=span)
-        path, entry = lookup(parts, span, self.catalog)
-        if isinstance(entry, ViewEntry):
-            if options:
-                message = f"`{path.name}` is a view: OPTIONS belong to tables"
-                raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=options[0].span)
-            return self._view(path, entry, span), (path.catalog, path.database, path.name)
-        merged, capabilities = resolve_table(self.catalog, path, entry, options, span)
-        if not capabilities.is_source:
-            reason = capabilities.source_refusal or f"the connector '{entry.connector}' is a sink only"
-            message = f"`{path.name}` cannot be read: {reason}"
-            raise SqlError(SqlState.WRONG_OBJECT_TYPE, message, span=span)
-        check_metadata(entry, capabilities, span, for_writing=False)
-        columns = tuple(Column(c.name, c.type) for c in entry.columns)
-        kept = tuple(range(len(columns)))
-        scan = Scan(path, entry, merged, capabilities, kept, columns)
-        return scan, (path.catalog, path.database, path.name)
-
-    def _view(self, path: ObjectPath, entry: ViewEntry, span: Span) -> Plan:
-        if path in self.views or len(self.views) >= _VIEW_DEPTH_MAX:
-            message = f"the view `{path.name}` reads itself"
-            raise SqlError(SqlState.INVALID_DEFINITION, message, span=span)
-        names = SessionNames(self.catalog, entry.catalog, entry.database)
-        builder = PlanBuilder(names, entry.query, None, (*self.views, path))
-        try:
-            statement = parse_script(entry.query)[0]
-            assert isinstance(statement, Select)
-            plan = builder.query(_query_node(statement.query.tree))
-        except SqlError as e:
-            # The place is in the view's text, which the user did not send: point at the view's name instead.
-            message = f"in the view `{path.name}`: {e.message}"
-            raise SqlError(e.sqlstate, message, span=span, hint=e.hint, text=self.script) from None
-        for function in builder.proctime_functions:
-            self.proctime_functions[function] = span
-        if len(plan.columns) != len(entry.columns):
-            message = f"the view `{path.name}` no longer fits the tables it reads: create it again"
-            raise SqlError(SqlState.INVALID_DEFINITION, message, span=span)
-        return rename_columns(plan, tuple(c.name for c in entry.columns))
-
-    def _window_function(self, node: nodes.TableFunctionCall) -> Plan:
-        arguments = window_arguments(node, self.script)
-        source = arguments.table
-        if isinstance(source, nodes.NamePath):
-            plan, _ = self._table_name(nodes.TableName(this=source))
-        else:
-            plan, _ = self._table(source)
-        column = arguments.time_column
-        names = [c.name for c in plan.columns]
-        if column.this not in names:
-            raise SqlError(
-                SqlState.UNDEFINED_COLUMN,
-                f"no column `{column.this}` in the table given to {arguments.function}",
-                span=span_of(column),
-                hint=did_you_mean(column.this, names),
-            )
-        index = names.index(column.this)
-        chosen = plan.columns[index]
-        if chosen.type.time_attribute is None:
-            raise _no_time_attribute(chosen, span_of(column))
-        window = Window(
-            kind=WindowKind(arguments.function),
-            time_index=None if chosen.type.is_proctime else index,
-            time_type=chosen.type,
-            size_ms=arguments.size_ms,
-            step_ms=arguments.step_ms,
-            offset_ms=arguments.offset_ms,
-        )
-        function = window_table_function(plan, window, index)
-        if chosen.type.is_proctime:
-            self.proctime_functions[id(function)] = span_of(node.args["name"])
-        return function
-
-
-def _no_time_attribute(column: Column, span: Span) -> SqlError:
-    hint = column.lost and f"It was one until {column.lost}."
-    hint = hint or "Event time comes from WATERMARK FOR in the table's definition."
-    message = f"`{column.name}` is no time attribute, and a window needs one"
-    return SqlError(SqlState.WINDOWING_ERROR, message, span=span, hint=hint)
-
-
-def resolve_table(
-    catalog: Catalog, path: ObjectPath, entry: TableEntry, hints: tuple[OptionItem, ...], span: Span
-) -> tuple[dict[str, str], TableCapabilities]:
-    """The table's options with hints merged in, and what its connector can do with them."""
-    options = {**entry.options, **{item.key: item.value for item in hints}}
-    if not options.get("connector"):
-        raise SqlError(
-            SqlState.INVALID_DEFINITION,
-            f"the table `{path.name}` has no connector",
-            span=span,
-            hint="Create it with WITH ('connector' = '…').",
-        )
-    try:
-        return options, catalog.capabilities(path, entry, options)
-    except SqlError as e:
-        if e.span is None:
-            named = [item.span for item in hints if f"'{item.key}'" in e.message]
-            e.span = named[0] if named else span
-        raise
-
 
 def _one_row() -> Plan:
     """What a query without FROM aggregates."""
@@ -428,42 +258,10 @@ def with_state_ttl(plan: Plan, ttl_ms: int, aggregate_count: int) -> Plan:
             return plan
 
 
-def _relation_name(from_: exp.Expr) -> str:
-    """What a FROM item is called: its alias, or the last part of its name."""
-    alias = from_.args.get("alias")
-    if alias is not None:
-        return str(alias.args["name"].this)
-    return str(from_.this.args["expressions"][-1].this) if isinstance(from_, nodes.TableName) else ""
-
-
 def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
     """What makes a query without GROUP BY an aggregation."""
     candidates = [item.this for item in node.args["expressions"]] + [node.args.get("having")]
     return next((c for c in candidates if c is not None and contains_aggregate(c)), node)
-
-
-def check_metadata(entry: TableEntry, capabilities: TableCapabilities, span: Span, for_writing: bool) -> None:
-    """Every metadata column must be one the connector has, in a type that casts to the declared one."""
-    for column in entry.metadata:
-        if for_writing and column.is_virtual:
-            continue
-        key = capabilities.metadata.get(column.key)
-        if key is None or (for_writing and not key.is_writable):
-            usable = [k for k, v in capabilities.metadata.items() if v.is_writable or not for_writing]
-            verb = "written" if for_writing else "read"
-            hint = did_you_mean(column.key, usable) or f"There are: {', '.join(usable) or 'none'}."
-            if for_writing and key is not None:
-                hint = f"Declare `{column.name}` VIRTUAL if it is only read."
-            message = f"the connector '{entry.connector}' has no metadata key '{column.key}' that can be {verb}"
-            raise SqlError(SqlState.INVALID_DEFINITION, message, span=span, hint=hint)
-        if not type_rules.can_cast(key.type, column.type):
-            message = f"the metadata column `{column.name}` {column.type.sql()} cannot hold {key.type.sql()}"
-            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span)
-
-
-def _query_node(tree: exp.Expr) -> nodes.QueryNode:
-    assert isinstance(tree, nodes.QueryNode)
-    return tree
 
 
 def _item_name(item: nodes.SelectItem, position: int) -> str:
@@ -476,29 +274,6 @@ def _item_name(item: nodes.SelectItem, position: int) -> str:
     if isinstance(item.this, nodes.FieldAccess):
         return str(item.this.args["name"].this)
     return f"EXPR${position}"
-
-
-def _renamed(plan: Plan, names: list[exp.Identifier]) -> Plan:
-    """The plan with the column names of `AS t (a, b, …)`."""
-    if not names:
-        return plan
-    if len(names) != len(plan.columns):
-        message = f"{len(names)} names for {len(plan.columns)} columns"
-        raise SqlError(SqlState.SYNTAX_ERROR, message, span=span_of(names[0]))
-    seen: set[str] = set()
-    for name in names:
-        if name.this in seen:
-            raise SqlError(SqlState.DUPLICATE_COLUMN, f"`{name.this}` is given twice", span=span_of(name))
-        seen.add(name.this)
-    return rename_columns(plan, tuple(n.this for n in names))
-
-
-def rename_columns(plan: Plan, names: tuple[str, ...]) -> Plan:
-    """A projection that changes names only."""
-    if names == tuple(c.name for c in plan.columns):
-        return plan
-    columns = tuple(Column(n, c.type, c.lost) for n, c in zip(names, plan.columns, strict=True))
-    return Calc(plan, None, identity(plan.columns), columns)
 
 
 def _converted(plan: Plan, columns: tuple[Column, ...]) -> Plan:

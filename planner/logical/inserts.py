@@ -22,7 +22,8 @@ from planner.errors import Span, SqlError, SqlState, did_you_mean
 from planner.ir.expressions import Expression, InputRef, Literal
 from planner.ir.operators import ConflictAction
 from planner.ir.types import DataType, TypeRoot
-from planner.logical.build import PlanBuilder, check_metadata, resolve_table
+from planner.logical.build import PlanBuilder
+from planner.logical.build_from import check_metadata, resolve_table
 from planner.logical.expressions import identity
 from planner.logical.nodes import Calc, Column, Place, Plan, ResultSink, TableSink, Values
 from planner.sql import nodes
