@@ -39,7 +39,8 @@ class SinkRecovery:
         self._states = sorted(states, key=lambda state: (state.owner != own, state.owner))
         self._birth_marker = Marker(restored_checkpoint_id, incarnation)
         self.found: dict[int, int] = {}
-        """Owner → checkpoint id of its marker once everything `resolve` asked for is done."""
+        """Owner → checkpoint id of its marker once everything `resolve` asked for is done. Owners of other subtasks, and
+        of larger parallelisms that nobody is the heir of, as their markers were found: ids must rise above all."""
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -54,6 +55,7 @@ class SinkRecovery:
     def resolve(self, markers: Mapping[int, Marker]) -> list[Publish | WriteMarker]:
         """What is to be done, in order, given the newest marker of each owner. Raises MarkerLost or Fork."""
         steps: list[Publish | WriteMarker] = []
+        self.found = {owner: marker.checkpoint_id for owner, marker in markers.items()}
         for state in self._states:
             marker = markers.get(state.owner)
             plan = plan_recovery(state, marker)

@@ -13,3 +13,11 @@ def is_ahead(highest_marker: int, restored_id: int, marker_floor: int | None) ->
     """Output beyond the checkpoint to be restored is visible already and would be repeated. Markers up to
     `marker_floor` were left by earlier jobs under the same namespace."""
     return highest_marker > max(restored_id, marker_floor or 0)
+
+
+def add_markers(known: dict[str, dict[int, int]], found: dict[str, dict[int, int]]) -> None:
+    """Markers by sink uid and owner that one more task has found; of an owner that several tasks saw the newest."""
+    for uid, markers in found.items():
+        of_sink = known.setdefault(uid, {})
+        for owner, checkpoint_id in markers.items():
+            of_sink[owner] = max(checkpoint_id, of_sink.get(owner, checkpoint_id))

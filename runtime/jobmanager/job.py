@@ -23,6 +23,7 @@ import msgspec
 
 from planner.ir.job_graph import JobGraph
 from runtime.api import JobState
+from runtime.checkpoint.numbering import add_markers
 from runtime.ids import AttemptId, JobId
 from runtime.job_settings import RestartSettings
 from runtime.jobmanager.execution_graph import ExecutionGraph
@@ -231,8 +232,7 @@ class JobCore(JobStates):
             start = self._regions.on_recovered(execution, event.attempt, event.markers)
             return [start, *self._end_sources(start.attempts)] if start is not None else []
         self._recovered.add(event.attempt)
-        for uid, markers in event.markers.items():
-            self._markers.setdefault(uid, {}).update(markers)
+        add_markers(self._markers, event.markers)
         if len(self._recovered) < len(execution.attempts):
             return []
         self._started = True

@@ -16,6 +16,7 @@ import msgspec
 
 from planner.ir.job_graph import JobGraph
 from runtime.checkpoint.in_flight_plan import TaskKey
+from runtime.checkpoint.numbering import add_markers
 from runtime.ids import AttemptId, TaskManagerId
 from runtime.jobmanager.execution_graph import ENDS, ExecutionGraph, SlotPlace, group_sizes
 from runtime.jobmanager.job_events import (
@@ -258,8 +259,7 @@ class RegionRestarts:
         if restart is None or restart.phase is not Phase.RECOVERING or attempt in restart.recovered:
             return None
         restart.recovered.add(attempt)
-        for uid, found in markers.items():
-            restart.markers.setdefault(uid, {}).update(found)
+        add_markers(restart.markers, markers)
         if len(restart.recovered) < len(restart.keys):
             return None
         restart.phase = Phase.STARTED

@@ -39,6 +39,14 @@ def test_own_owner_first_then_those_of_subtasks_that_are_no_more() -> None:
     assert recovery.epochs == [epoch(1, 3), epoch(1, 4), epoch(0, 4)]
 
 
+def test_markers_of_owners_that_nobody_takes_over_are_told_too() -> None:
+    """A job that goes back to a savepoint of fewer subtasks, and is rescaled up later, finds them above its checkpoint:
+    the ids of its own must have begun above them."""
+    recovery = SinkRecovery(0, [OwnerState(0, (), 4, True)], 4, "run")
+    assert recovery.resolve({0: Marker(4, "i"), 1: Marker(9, "i")}) == []
+    assert recovery.found == {0: 4, 1: 9}
+
+
 def test_nothing_is_published_when_one_owner_lost_its_marker() -> None:
     states = [OwnerState(0, (epoch(0, 4),), 3, True), OwnerState(1, (epoch(1, 4),), 2, True)]
     recovery = SinkRecovery(0, states, 4, "run")
