@@ -39,8 +39,8 @@ class SinkRecovery:
         self._states = sorted(states, key=lambda state: (state.owner != own, state.owner))
         self._birth_marker = Marker(restored_checkpoint_id, incarnation)
         self.found: dict[int, int] = {}
-        """Owner → checkpoint id of its marker once everything `resolve` asked for is done. Owners of other subtasks, and
-        of larger parallelisms that nobody is the heir of, as their markers were found: ids must rise above all."""
+        """Owner → checkpoint id of its marker once everything `resolve` asked for is done. Owners of other subtasks,
+        and of larger parallelisms that nobody is the heir of, as their markers were found: ids must rise above all."""
 
     @property
     def owners(self) -> tuple[int, ...]:
