@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 from sqlglot import exp
 
@@ -30,75 +28,107 @@ class Relation(msgspec.Struct, frozen=True):
     first_index: int = 0
 
 
+class VisibleColumn(msgspec.Struct, frozen=True):
+    """What a name without qualifier means: a column of a relation, or one that USING made of two."""
+
+    name: str
+    value: Expression
+    lost: str = ""
+
+
 class Scope(msgspec.Struct, frozen=True):
-    """All relations of a FROM clause; empty for a query without one."""
+    """All relations of a FROM clause; empty for a query without one.
+
+    `visible`: what `*` stands for, in its order, and where names without qualifier are looked up; None is every column
+    of every relation.
+    """
 
     relations: tuple[Relation, ...]
+    visible: tuple[VisibleColumn, ...] | None = None
 
     @property
     def columns(self) -> tuple[ScopeColumn, ...]:
+        """The columns that InputRefs count."""
         return tuple(c for r in self.relations for c in r.columns)
 
-    def star(self, prefix: list[exp.Identifier]) -> Iterable[tuple[int, ScopeColumn]]:
-        """Index and column of everything `*` or `prefix.*` stands for."""
+    @property
+    def visible_columns(self) -> tuple[VisibleColumn, ...]:
+        if self.visible is not None:
+            return self.visible
+        return tuple(v for relation in self.relations for v in _visible(relation))
+
+    def star(self, prefix: list[exp.Identifier]) -> tuple[VisibleColumn, ...]:
+        """Everything `*` or `prefix.*` stands for."""
         names = tuple(i.this for i in prefix)
         if not names:
-            return list(enumerate(self.columns))
+            return self.visible_columns
         for relation in self.relations:
             if _matches(relation.qualifier, names):
-                return [(relation.first_index + i, c) for i, c in enumerate(relation.columns)]
-        qualifiers = [r.qualifier[-1] for r in self.relations if r.qualifier]
+                return _visible(relation)
         raise SqlError(
             SqlState.UNDEFINED_TABLE,
             f"no table or alias `{'.'.join(names)}` in FROM",
             span=span_of(prefix[0]),
-            hint=did_you_mean(names[-1], qualifiers),
+            hint=did_you_mean(names[-1], self.relation_names),
         )
+
+    @property
+    def relation_names(self) -> list[str]:
+        return [r.qualifier[-1] for r in self.relations if r.qualifier]
 
     def resolve(self, parts: list[exp.Identifier]) -> Expression:
         """`column`, `alias.column`, `catalog.database.table.column`, each followed by fields of a ROW."""
         names = tuple(i.this for i in parts)
-        for relation in self.relations:
-            for length in range(min(len(names) - 1, 3), 0, -1):
-                if _matches(relation.qualifier, names[:length]):
-                    found = self._find(relation, names[length], parts[length])
-                    if found is not None:
-                        return access_fields(found, parts[length + 1 :])
-        matches = [found for relation in self.relations if (found := self._find(relation, names[0], parts[0]))]
-        if len(matches) > 1:
-            raise SqlError(SqlState.AMBIGUOUS_COLUMN, f"column `{names[0]}` is ambiguous", span=span_of(parts[0]))
+        for length in range(min(len(names) - 1, 3), 0, -1):
+            qualified = [r for r in self.relations if _matches(r.qualifier, names[:length])]
+            found = [c for r in qualified for c in _visible(r) if c.name == names[length]]
+            if found:
+                self._refuse_ambiguous(found, parts[length], ".".join(names[:length]))
+                return access_fields(found[0].value, parts[length + 1 :])
+        matches = [column for column in self.visible_columns if column.name == names[0]]
         if matches:
-            return access_fields(matches[0], parts[1:])
+            self._refuse_ambiguous(matches, parts[0])
+            return access_fields(matches[0].value, parts[1:])
         raise self._unknown(parts, names)
 
-    def _find(self, relation: Relation, name: str, part: exp.Identifier) -> InputRef | None:
-        indexes = [i for i, column in enumerate(relation.columns) if column.name == name]
-        if len(indexes) > 1:
-            raise SqlError(SqlState.AMBIGUOUS_COLUMN, f"column `{name}` is ambiguous", span=span_of(part))
-        if not indexes:
-            return None
-        column = relation.columns[indexes[0]]
-        return InputRef(relation.first_index + indexes[0], column.type)
+    def _refuse_ambiguous(self, matches: list[VisibleColumn], part: exp.Identifier, qualifier: str = "") -> None:
+        if len(matches) == 1:
+            return
+        owners = [
+            r.qualifier[-1] for r in self.relations if r.qualifier and any(c.name == part.this for c in r.columns)
+        ]
+        hint = ""
+        if not qualifier and len(set(owners)) > 1:
+            hint = f"Write {' or '.join(f'`{owner}`.`{part.this}`' for owner in dict.fromkeys(owners))}."
+        raise SqlError(SqlState.AMBIGUOUS_COLUMN, f"column `{part.this}` is ambiguous", span=span_of(part), hint=hint)
 
     def _unknown(self, parts: list[exp.Identifier], names: tuple[str, ...]) -> SqlError:
-        for relation in self.relations:
-            for length in range(min(len(names) - 1, 3), 0, -1):
-                if _matches(relation.qualifier, names[:length]):
-                    candidates = [c.name for c in relation.columns]
-                    return SqlError(
-                        SqlState.UNDEFINED_COLUMN,
-                        f"no column `{names[length]}` in `{'.'.join(names[:length])}`",
-                        span=span_of(parts[length]),
-                        hint=did_you_mean(names[length], candidates),
-                    )
+        for length in range(min(len(names) - 1, 3), 0, -1):
+            qualified = [r for r in self.relations if _matches(r.qualifier, names[:length])]
+            if qualified:
+                return SqlError(
+                    SqlState.UNDEFINED_COLUMN,
+                    f"no column `{names[length]}` in `{'.'.join(names[:length])}`",
+                    span=span_of(parts[length]),
+                    hint=did_you_mean(names[length], [c.name for r in qualified for c in r.columns]),
+                )
         candidates = [c.name for c in self.columns]
         if len(names) > 1:
-            candidates += [r.qualifier[-1] for r in self.relations if r.qualifier]
+            candidates += self.relation_names
         hint = did_you_mean(names[0], candidates)
         if not self.relations:
             hint = "The query has no FROM clause. Strings are written in 'single quotes'."
         message = f"no column `{names[0]}` here"
+        if len(names) > 1 and len(self.relations) > 1:
+            message = f"no table, alias or column `{names[0]}` here"
         return SqlError(SqlState.UNDEFINED_COLUMN, message, span=span_of(parts[0]), hint=hint)
+
+
+def _visible(relation: Relation) -> tuple[VisibleColumn, ...]:
+    return tuple(
+        VisibleColumn(column.name, InputRef(relation.first_index + i, column.type), column.lost)
+        for i, column in enumerate(relation.columns)
+    )
 
 
 def _matches(qualifier: tuple[str, ...], names: tuple[str, ...]) -> bool:

@@ -204,9 +204,9 @@ class PlanBuilder(FromBuilder):
             if isinstance(item.this, nodes.AllColumns):
                 if not binder.scope.relations:
                     raise SqlError(SqlState.SYNTAX_ERROR, "* needs a FROM clause", span=span_of(item))
-                for index, column in binder.scope.star(item.this.args.get("expressions") or []):
-                    projections.append(InputRef(index, column.type))
-                    columns.append(Column(column.name, column.type, column.lost))
+                for column in binder.scope.star(item.this.args.get("expressions") or []):
+                    projections.append(column.value)
+                    columns.append(Column(column.name, column.value.type, column.lost))
                 continue
             expression = binder.bind(item.this)
             name = _item_name(item, len(columns))
