@@ -43,6 +43,7 @@ class ChannelRef(msgspec.Struct, frozen=True):
     source_uid: str
     target_uid: str
     schema: pa.Schema
+    input_index: int = 0
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -87,6 +88,7 @@ def write(files: CheckpointFiles, name: str, in_flight: InFlight) -> InFlightHan
         channel.source_uid,
         channel.target_uid,
         layout(schema),
+        channel.input_index,
     )
 
 

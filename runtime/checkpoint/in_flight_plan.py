@@ -104,7 +104,9 @@ def _target(graph: JobGraph, manifest: CheckpointManifest, handle: InFlightHandl
             return _Target(vertex, position, -1, None)
         for edge_id, edge in enumerate(graph.edges):
             source = graph.vertex(edge.source).operators[-1].uid
-            if edge.target == vertex.id and source == handle.source_uid:
+            # A table joined with itself: two edges between the same operators.
+            same_input = edge.target == vertex.id and edge.input_index == handle.input_index
+            if same_input and source == handle.source_uid:
                 if layout(channel_schema(edge.schema, edge.changelog)) != handle.layout:
                     raise _changed(manifest, f"the rows from '{source}' to '{handle.target_uid}' have other columns")
                 return _Target(vertex, 0, edge_id, edge)

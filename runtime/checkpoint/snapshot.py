@@ -32,8 +32,8 @@ class SegmentHandle(msgspec.Struct, frozen=True):
 class InFlightHandle(msgspec.Struct, frozen=True):
     """Elements of one channel (producer subtask to consumer subtask of an edge) that an unaligned barrier overtook, in
     order, as one immutable file: they are processed before anything else at a restore. The edge is that of the job that
-    wrote them; `source_uid` and `target_uid`, the operators at its ends, name it for another one, in which the two may
-    have become neighbours in a chain. `layout` is a digest of the columns."""
+    wrote them; `source_uid` and `target_uid`, the operators at its ends, and the `input_index` of the latter name it
+    for another one, in which the two may have become neighbours in a chain. `layout` is a digest of the columns."""
 
     edge_id: int
     producer_index: int
@@ -45,6 +45,7 @@ class InFlightHandle(msgspec.Struct, frozen=True):
     source_uid: str = ""
     target_uid: str = ""
     layout: str = ""
+    input_index: int = 0
 
 
 class InFlightRestore(msgspec.Struct, frozen=True):

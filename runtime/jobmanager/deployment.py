@@ -79,6 +79,7 @@ def _input(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: Attempt
         edge.changelog,
         tuple(_end(execution, source, index) for index in producers),
         source.operators[-1].uid,
+        edge.input_index,
     )
 
 
@@ -94,6 +95,7 @@ def _output(execution: ExecutionGraph, edge_id: int, edge: Edge, attempt: Attemp
         target.parallelism,
         tuple(_end(execution, target, index) for index in consumers),
         target.operators[0].uid,
+        edge.input_index,
     )
 
 

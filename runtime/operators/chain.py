@@ -9,9 +9,17 @@ import msgspec
 from planner.ir import operators as ir
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, substitute
-from runtime.elements import Batch
+from runtime.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS, Batch
 from runtime.operators.expressions.compiler import is_deterministic
-from runtime.operators.protocol import FinishSnapshot, FiringOperator, HoldingOperator, Operator, TimedOperator
+from runtime.operators.protocol import (
+    DelayingOperator,
+    FinishSnapshot,
+    FiringOperator,
+    HoldingOperator,
+    Operator,
+    TimedOperator,
+    TwoInputOperator,
+)
 
 
 class OperatorChain:
@@ -30,16 +38,21 @@ class OperatorChain:
         self._timed = [(i, o) for i, o in enumerate(self.operators) if isinstance(o, TimedOperator)]
         self._holding = {i: o for i, o in enumerate(self.operators) if isinstance(o, HoldingOperator)}
         self._firing = {i for i, o in enumerate(self.operators) if isinstance(o, FiringOperator) and o.keeps_unsent}
+        self._delaying = {i: o for i, o in enumerate(self.operators) if isinstance(o, DelayingOperator)}
         self._positions = {operator.uid: i for i, operator in enumerate(self.operators)}
+        self._two_inputs = next((o for o in self.operators[:1] if isinstance(o, TwoInputOperator)), None)
 
     def open(self) -> None:
         # From the end: consumers are ready before their producers.
         for operator in reversed(self.operators):
             operator.open()
 
-    def process(self, batch: Batch) -> None:
-        """Rows for the first operator."""
-        self._pass_on(0, batch)
+    def process(self, batch: Batch, input_index: int = 0) -> None:
+        """Rows for the first operator, on one of its inputs."""
+        if self._two_inputs is None:
+            self._pass_on(0, batch)
+        else:
+            self._pass_all(1, self._two_inputs.process_input(input_index, batch))
 
     def process_at(self, uid: str, batch: Batch) -> None:
         """Rows for the operator `uid`."""
@@ -50,6 +63,13 @@ class OperatorChain:
         for index, operator in enumerate(self.operators):
             self._flush(index)
             yield from self._steps(index, operator.advance(watermark_ms))
+            watermark_ms = self._delayed(index, watermark_ms)
+
+    def watermark_behind(self, watermark_ms: int) -> int:
+        """The event time of what leaves the chain when the first operator's is `watermark_ms`."""
+        for index in self._delaying:
+            watermark_ms = self._delayed(index, watermark_ms)
+        return watermark_ms
 
     def end(self, drain: bool) -> None:
         """No input will follow."""
@@ -92,6 +112,13 @@ class OperatorChain:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def _delayed(self, index: int, watermark_ms: int) -> int:
+        """Event time behind operator `index`."""
+        operator = self._delaying.get(index)
+        if operator is None or watermark_ms == MAX_WATERMARK_MS:
+            return watermark_ms
+        return max(MIN_WATERMARK_MS, watermark_ms - operator.watermark_delay_ms)
 
     def _flush(self, index: int) -> None:
         operator = self._holding.get(index)

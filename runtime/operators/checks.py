@@ -9,11 +9,13 @@ from planner.ir.types import arrow_schema
 from runtime.elements import MIN_WATERMARK_MS, Batch
 from runtime.operators.protocol import (
     OUTPUT_ROWS_MAX,
+    DelayingOperator,
     FinishSnapshot,
     FiringOperator,
     HoldingOperator,
     Operator,
     TimedOperator,
+    TwoInputOperator,
 )
 
 
@@ -35,11 +37,23 @@ class CheckedOperator:
         self.inner.open()
 
     def process(self, batch: Batch) -> Iterator[Batch]:
+        yield from self.process_input(0, batch)
+
+    def process_input(self, input_index: int, batch: Batch) -> Iterator[Batch]:
         assert not self._ended, f"{self.uid}: rows after the end of input"
         assert batch.row_kinds is None or len(batch.row_kinds) == batch.row_count
-        for piece in self.inner.process(batch):
+        if isinstance(self.inner, TwoInputOperator):
+            pieces = self.inner.process_input(input_index, batch)
+        else:
+            assert input_index == 0, f"{self.uid} has one input"
+            pieces = self.inner.process(batch)
+        for piece in pieces:
             self._check(piece)
             yield piece
+
+    @property
+    def watermark_delay_ms(self) -> int:
+        return self.inner.watermark_delay_ms if isinstance(self.inner, DelayingOperator) else 0
 
     @property
     def keeps_unsent(self) -> bool:

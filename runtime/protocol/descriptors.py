@@ -26,7 +26,8 @@ class ChannelEnd(msgspec.Struct, frozen=True):
 
 
 class InputDescriptor(msgspec.Struct, frozen=True):
-    """One incoming edge: one channel per listed producer subtask. `source_uid`: the operator that fills it."""
+    """One incoming edge: one channel per listed producer subtask. `source_uid`: the operator that fills it.
+    `input_index`: which input of the vertex's first operator takes its rows."""
 
     edge_id: int
     kind: EdgeKind
@@ -34,11 +35,13 @@ class InputDescriptor(msgspec.Struct, frozen=True):
     changelog: ChangelogMode
     producers: tuple[ChannelEnd, ...]
     source_uid: str = ""
+    input_index: int = 0
 
 
 class OutputDescriptor(msgspec.Struct, frozen=True):
     """One outgoing edge: one channel per listed consumer subtask, in subtask order. `consumer_parallelism` and the
-    vertex's max parallelism give the key-group ranges of a hash edge. `target_uid`: the operator that reads it."""
+    vertex's max parallelism give the key-group ranges of a hash edge. `target_uid`: the operator that reads it,
+    `input_index`: as which of its inputs."""
 
     edge_id: int
     kind: EdgeKind
@@ -48,6 +51,7 @@ class OutputDescriptor(msgspec.Struct, frozen=True):
     consumer_parallelism: int
     consumers: tuple[ChannelEnd, ...]
     target_uid: str = ""
+    input_index: int = 0
 
 
 class TaskDescriptor(msgspec.Struct, frozen=True):

@@ -74,7 +74,8 @@ class RecoveredInput:
 
     def _channel(self, handle: InFlightHandle, edge_id: int, schema: pa.Schema) -> ChannelRef:
         own = self._descriptor.subtask_index
-        return ChannelRef(edge_id, handle.producer_index, own, handle.source_uid, handle.target_uid, schema)
+        uids = (handle.source_uid, handle.target_uid)
+        return ChannelRef(edge_id, handle.producer_index, own, *uids, schema, handle.input_index)
 
     def position(self, restore: InFlightRestore, element: Watermark | WatermarkStatus) -> int:
         """The input channel of a watermark or status."""

@@ -170,7 +170,8 @@ class Task:
             self._capture,
             self.now_ms,
         )
-        self._work = TaskWork(self._chain, self.inbox, self._recovered, self._outputs, self._barriers)
+        input_indexes = [edge.input_index for edge in self.descriptor.inputs for _ in edge.producers]
+        self._work = TaskWork(self._chain, self.inbox, self._recovered, self._outputs, self._barriers, input_indexes)
 
     def start(self) -> None:
         self._thread.start()

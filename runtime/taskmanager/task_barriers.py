@@ -213,6 +213,7 @@ class TaskBarriers:
                         edge.source_uid,
                         self._descriptor.vertex.operators[0].uid,
                         channel_schema(edge.schema, edge.changelog),
+                        edge.input_index,
                     )
                     found.append(InFlight(channel, elements))
         return others + found

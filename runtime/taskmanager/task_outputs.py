@@ -118,6 +118,7 @@ class TaskOutputs:
                         descriptor.vertex.operators[-1].uid,
                         edge.target_uid,
                         channel_schema(edge.schema, edge.changelog),
+                        edge.input_index,
                     )
                     found.append(InFlight(channel, elements))
         return found

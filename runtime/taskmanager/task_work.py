@@ -29,7 +29,8 @@ Steps = Iterator[None]
 
 
 class TaskWork:
-    """Used by the task's thread; nothing new is taken while `is_unfinished`."""
+    """Used by the task's thread; nothing new is taken while `is_unfinished`. `input_indexes`: per channel, the input of
+    the first operator that its rows are for."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class TaskWork:
         recovered: RecoveredInput,
         outputs: TaskOutputs,
         barriers: TaskBarriers,
+        input_indexes: Sequence[int],
     ) -> None:
         self._chain = chain
         self._inbox = inbox
@@ -45,6 +47,7 @@ class TaskWork:
         self._outputs = outputs
         self._barriers = barriers
         self._valve = WatermarkValve(len(inbox.channels))
+        self._input_indexes = input_indexes
         self._steps: Steps | None = None
         self.drains = True
         """No input has ended in a way that lets nothing fire."""
@@ -86,7 +89,7 @@ class TaskWork:
             return False
         channel, element = taken
         if isinstance(element, Batch):
-            self.take_in(element)
+            self._take_rows(element, self._input_indexes[channel])
         else:
             self._take_control(channel, element)
         return True
@@ -101,19 +104,22 @@ class TaskWork:
             return
         assert isinstance(element, Batch)
         if restore.edge_id >= 0:
-            self.take_in(element)
+            self._take_rows(element, restore.handle.input_index)
         else:
             self.records_in += element.row_count
             self._chain.process_at(restore.handle.target_uid, element)
 
     def take_in(self, element: Element) -> None:
-        """What the chain is to see: rows, or the task's own event time."""
+        """What the chain is to see of its source: rows, or the task's own event time."""
         if isinstance(element, Batch):
-            self.records_in += element.row_count
-            self._chain.process(element)
+            self._take_rows(element, 0)
         else:
             assert isinstance(element, Watermark | WatermarkStatus)
             self._begin(self._advance([element]))
+
+    def _take_rows(self, batch: Batch, input_index: int) -> None:
+        self.records_in += batch.row_count
+        self._chain.process(batch, input_index)
 
     def _take_control(self, channel: int, element: Control) -> None:
         match element:
@@ -137,4 +143,6 @@ class TaskWork:
             if isinstance(element, Watermark):
                 self.watermark_ms = element.timestamp_ms
                 yield from self._chain.advance(element.timestamp_ms)
-            self._outputs.broadcast(element)
+                self._outputs.broadcast(Watermark(self._chain.watermark_behind(element.timestamp_ms)))
+            else:
+                self._outputs.broadcast(element)

@@ -103,6 +103,7 @@ class LocalTask:
             apart=self.recovered.entered_operators,
         )
         self.inbox = Inbox()
+        self.input_indexes = [edge.input_index for edge in self.descriptor.inputs for _ in edge.producers]
         for edge in self.descriptor.inputs:
             for _ in edge.producers:
                 self.inbox.add_channel(cluster.channel_bytes)
@@ -192,7 +193,7 @@ class LocalTask:
             return
         assert isinstance(element, Batch)
         if restore.edge_id >= 0:
-            self.chain.process(element)
+            self.chain.process(element, restore.handle.input_index)
         else:
             self.chain.process_at(restore.handle.target_uid, element)
 
@@ -204,7 +205,7 @@ class LocalTask:
         if self.finished_before:
             return
         if isinstance(element, Batch):
-            self._take_in(element)
+            self._take_in(element, self.input_indexes[channel.index])
         else:
             self._take_control(channel.index, element)
 
@@ -223,11 +224,11 @@ class LocalTask:
         yield from self._advance(self.valve.on_ended(number))
         self.barriers.on_ended(number)
 
-    def _take_in(self, element: Element) -> None:
+    def _take_in(self, element: Element, input_index: int = 0) -> None:
         while self.work is not None:
             self._go_on()
         if isinstance(element, Batch):
-            self.chain.process(element)
+            self.chain.process(element, input_index)
         else:
             assert isinstance(element, Watermark | WatermarkStatus)
             self.work = self._advance([element])
@@ -236,7 +237,9 @@ class LocalTask:
         for element in elements:
             if isinstance(element, Watermark):
                 yield from self.chain.advance(element.timestamp_ms)
-            self.outputs.broadcast(element)
+                self.outputs.broadcast(Watermark(self.chain.watermark_behind(element.timestamp_ms)))
+            else:
+                self.outputs.broadcast(element)
 
     def _end(self) -> None:
         self.work = self._ending()
@@ -352,7 +355,7 @@ class LocalCluster:
                 producers = (p for p in range(source.parallelism) if index in self._consumers(edge, p))
                 ends = tuple(self._end(source, producer) for producer in producers)
                 uid = source.operators[-1].uid
-                yield InputDescriptor(edge_id, edge.kind, edge.schema, edge.changelog, ends, uid)
+                yield InputDescriptor(edge_id, edge.kind, edge.schema, edge.changelog, ends, uid, edge.input_index)
 
     def outputs_of(self, vertex: Vertex, index: int) -> Iterator[OutputDescriptor]:
         for edge_id, edge in enumerate(self.graph.edges):
@@ -367,6 +370,7 @@ class LocalCluster:
                     target.parallelism,
                     tuple(self._end(target, consumer) for consumer in self._consumers(edge, index)),
                     target.operators[0].uid,
+                    edge.input_index,
                 )
 
     def _consumers(self, edge: Edge, producer: int) -> tuple[int, ...]:

@@ -190,3 +190,16 @@ def test_a_changed_query_is_refused_by_name() -> None:
 
 def _with_changes(edge: Edge) -> Edge:
     return msgspec.structs.replace(edge, changelog=type(edge.changelog).RETRACT)
+
+
+def test_a_table_joined_with_itself_has_two_edges_between_the_same_operators() -> None:
+    left, right = graphs.edge(0, 1, EdgeKind.HASH), msgspec.structs.replace(graphs.edge(0, 1), input_index=1)
+    graph = graphs.graph(
+        graphs.vertex(0, graphs.generator(), graphs.calc(), parallelism=2),
+        graphs.vertex(1, graphs.sink(), parallelism=2),
+        edges=(left, msgspec.structs.replace(right, kind=EdgeKind.HASH)),
+        fingerprints=FINGERPRINTS,
+    )
+    of_right = msgspec.structs.replace(handle(0, 1, "right"), edge_id=1, input_index=1)
+    manifest = checkpoint(graph, {1: [handle(0, 1, "left"), of_right]}, {})
+    assert [(r.handle.path, r.edge_id) for r in restores(graph, manifest)] == [("left", 0), ("right", 1)]

@@ -12,7 +12,7 @@ from planner.ir import operators as ir
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal
 from runtime.checkpoint.snapshot import OperatorRestore, OperatorSnapshot
-from runtime.elements import Batch
+from runtime.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS, Batch
 from runtime.operators.calc import CalcOperator
 from runtime.operators.chain import OperatorChain, merge_calcs
 from runtime.operators.checks import CheckedOperator
@@ -75,6 +75,59 @@ class Scripted:
     def close(self) -> None:
         self._tell("close")
         raise OSError(self.uid)
+
+
+class Behind(Scripted):
+    """Its output is 5 ms behind its input."""
+
+    watermark_delay_ms = 5
+
+    def advance(self, watermark_ms: int) -> Iterator[Batch]:
+        self._tell(f"time {watermark_ms}")
+        yield from ()
+
+
+class Pair(Behind):
+    """Takes two inputs."""
+
+    def process_input(self, input_index: int, batch: Batch) -> Iterator[Batch]:
+        self._tell(f"row {batch.data.column(0)[0]} of {input_index}")
+        yield batch
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_the_first_operator_hears_which_input_a_row_is_of(checked: bool) -> None:
+    story: list[str] = []
+    links: list[Operator] = [Pair("pair", story), Scripted("a", story)]
+    if checked:
+        links = [CheckedOperator(link, calc(None, InputRef(0, t.INT))) for link in links]
+    chain = OperatorChain(links, lambda batch: None, lambda: None)
+    chain.process(batch_of(ints(1)))
+    chain.process(batch_of(ints(2)), 1)
+    chain.process_at("a", batch_of(ints(3)))
+    assert [line for line in story if "pair" in line] == ["pair row 1 of 0", "pair row 2 of 1"]
+    assert [line for line in story if ".0" in line] == ["a row 1.0", "a row 2.0", "a row 3.0"]
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_event_time_is_held_back_behind_operators_that_delay(checked: bool) -> None:
+    story: list[str] = []
+    links: list[Operator] = [Pair("pair", story), Behind("b", story), Behind("c", story)]
+    if checked:
+        links = [CheckedOperator(link, calc(None, InputRef(0, t.INT))) for link in links]
+    chain = OperatorChain(links, lambda batch: None, lambda: None)
+    for watermark_ms in (7, MAX_WATERMARK_MS):
+        for _ in chain.advance(watermark_ms):
+            pass
+    assert [line for line in story if "time" in line] == [
+        "pair time 7",
+        "b time 2",
+        "c time -3",
+        *(f"{name} time {MAX_WATERMARK_MS}" for name in ("pair", "b", "c")),
+    ]
+    assert chain.watermark_behind(7) == -8
+    assert chain.watermark_behind(MAX_WATERMARK_MS) == MAX_WATERMARK_MS
+    assert chain.watermark_behind(MIN_WATERMARK_MS + 1) == MIN_WATERMARK_MS
 
 
 def test_pieces_pass_on_one_by_one_and_time_follows_what_it_fired() -> None:
