@@ -178,8 +178,8 @@ class PlanBuilder(FromBuilder):
         plan: Plan | None = None
         scope = Scope(())
         if from_ is not None:
-            plan, relation = self._table(from_)
-            scope = Scope((relation,))
+            source = self.from_clause(from_)
+            plan, scope = source.plan, source.scope
         where = node.args.get("where")
         condition = None
         if where is not None:

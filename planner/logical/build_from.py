@@ -8,10 +8,11 @@ from sqlglot import exp
 
 from planner.analysis import type_rules
 from planner.analysis.names import lookup
-from planner.analysis.scope import Relation, ScopeColumn
+from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.analysis.windows import window_arguments
 from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
-from planner.errors import Span, SqlError, SqlState, did_you_mean
+from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
+from planner.logical.build_joins import Source, joined
 from planner.logical.expressions import identity
 from planner.logical.nodes import (
     Calc,
@@ -67,11 +68,29 @@ class FromBuilder:
 
     # -- FROM ---------------------------------------------------------------------------------------
 
+    def from_clause(self, node: exp.Expr) -> Source:
+        """All of FROM, joins from left to right."""
+        joins: list[nodes.JoinTable] = []
+        while isinstance(node, nodes.JoinTable):
+            joins.append(node)
+            node = node.this
+        plan, relation = self._table(node)
+        source = Source(plan, Scope((relation,)))
+        for join in reversed(joins):
+            source = joined(source, self.from_clause(join.args["expression"]), join, self.script)
+        return source
+
     def _table(self, node: exp.Expr) -> tuple[Plan, Relation]:
         qualifier: tuple[str, ...] = ()
         match node:
             case nodes.TableName():
+                as_of = node.args.get("as_of")
+                if as_of is not None:
+                    hint = "Write it on the right side of a JOIN: it says as of which time that side is read."
+                    raise not_supported("FOR SYSTEM_TIME AS OF outside a join", span_of(as_of), hint)
                 plan, qualifier = self._table_name(node)
+            case nodes.UnnestTable():
+                raise not_supported("UNNEST", span_of(node))
             case nodes.DerivedTable():
                 plan = self.query(node.this)
             case nodes.TableFunctionCall():

@@ -162,9 +162,10 @@ class TypeNode(exp.Expression):
 
 
 class TableName(exp.Expression):
-    """A table or view in FROM. `options` is a tuple of OptionItem from an OPTIONS hint."""
+    """A table or view in FROM. `options` is a tuple of OptionItem from an OPTIONS hint, `as_of` the expression of
+    FOR SYSTEM_TIME AS OF."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "options": False, "alias": False}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "options": False, "as_of": False, "alias": False}
 
 
 class TableFunctionCall(exp.Expression):
@@ -174,9 +175,32 @@ class TableFunctionCall(exp.Expression):
 
 
 class DerivedTable(exp.Expression):
-    """`(query)` in FROM."""
+    """`[LATERAL] (query)` in FROM."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "alias": False}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "lateral": False, "alias": False}
+
+
+class UnnestTable(exp.Expression):
+    """`UNNEST(this) [WITH ORDINALITY]` in FROM."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "ordinality": False, "alias": False}
+
+
+class JoinTable(exp.Expression):
+    """`this [NATURAL] kind JOIN expression [ON on | USING (using)]`; kinds INNER, LEFT, RIGHT, FULL, CROSS and COMMA.
+
+    `using` is a list of Identifiers. Of INNER, LEFT, RIGHT and FULL exactly one of natural, on and using is there.
+    Joins are read from left to right and bind tighter than commas.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "this": True,
+        "expression": True,
+        "kind": True,
+        "natural": False,
+        "on": False,
+        "using": False,
+    }
 
 
 class TableAlias(exp.Expression):
@@ -202,6 +226,7 @@ class SelectQuery(exp.Expression):
         "where": False,
         "group": False,
         "having": False,
+        "qualify": False,
     }
 
 
@@ -220,6 +245,12 @@ class UnionAllQuery(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
 
 
+class SetQuery(exp.Expression):
+    """`this kind [ALL] expression`: `kind` is UNION, INTERSECT or EXCEPT; UNION ALL is a UnionAllQuery."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True, "kind": True, "all": False}
+
+
 class ValuesQuery(exp.Expression):
     """`VALUES (…), (…)`: `rows` is a list of exp.Tuple."""
 
@@ -227,9 +258,52 @@ class ValuesQuery(exp.Expression):
 
 
 class QueryNode(exp.Expression):
-    """A whole query: WITH list, body (SelectQuery, UnionAllQuery, ValuesQuery or QueryNode), LIMIT, OFFSET."""
+    """A whole query: WITH list, body (SelectQuery, UnionAllQuery, SetQuery, ValuesQuery or QueryNode), `order` (a list
+    of OrderItem), LIMIT or FETCH, OFFSET."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"ctes": False, "this": True, "limit": False, "offset": False}
+    arg_types: ClassVar[dict[str, bool]] = {
+        "ctes": False,
+        "this": True,
+        "order": False,
+        "limit": False,
+        "offset": False,
+    }
+
+
+class OrderItem(exp.Expression):
+    """`this [ASC | DESC] [NULLS FIRST | LAST]`; `nulls_first` is None where it is not said."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "descending": False, "nulls_first": False}
+
+
+class OverCall(exp.Expression):
+    """`this OVER ([PARTITION BY partition] [ORDER BY order])`; `this` is a FunctionCall, `order` of OrderItem."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "partition": False, "order": False}
+
+
+class ScalarQuery(exp.Expression):
+    """`(query)` as a value."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class ExistsTest(exp.Expression):
+    """`EXISTS (query)`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class InQuery(exp.Expression):
+    """`this IN (query)`; `this` is an exp.Tuple for several columns. NOT IN is wrapped in `exp.Not`."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "query": True}
+
+
+class QuantifiedTest(exp.Expression):
+    """`this operator ANY | ALL (query)`; `operator` is the comparison's text, SOME is ANY."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "operator": True, "quantifier": True, "query": True}
 
 
 class CommonTable(exp.Expression):

@@ -1,9 +1,5 @@
 SELECT * FROM src MATCH_RECOGNIZE (PARTITION BY k)
 ====
-SELECT a.k FROM src AS a JOIN more AS b ON a.k = b.k
-====
-SELECT * FROM src, more
-====
 SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) FROM src
 ====
 SELECT k FROM src ORDER BY v

@@ -1,0 +1,174 @@
+"""Joins of FROM: what is in reach on both sides, and the conditions of ON, USING and NATURAL."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlglot import exp
+
+from planner.analysis import operators, type_rules
+from planner.analysis.coercion import to_common_type
+from planner.analysis.expressions import ExpressionBinder
+from planner.analysis.scope import Relation, Scope, ScopeColumn, VisibleColumn
+from planner.errors import SqlError, SqlState
+from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs
+from planner.ir.operators import JoinKind
+from planner.logical.expressions import conjunction
+from planner.logical.nodes import Column, Join, Place, Plan
+from planner.sql import nodes
+from planner.sql.nodes import span_of, stamp
+
+_KINDS = {
+    "INNER": JoinKind.INNER,
+    "LEFT": JoinKind.LEFT,
+    "RIGHT": JoinKind.RIGHT,
+    "FULL": JoinKind.FULL,
+    "CROSS": JoinKind.INNER,
+    "COMMA": JoinKind.INNER,
+}
+
+
+class Source(msgspec.Struct, frozen=True):
+    """FROM, or a part of it: its tree, and what names mean above it. The scope's columns are the tree's."""
+
+    plan: Plan
+    scope: Scope
+
+
+def kind_of(node: nodes.JoinTable) -> JoinKind:
+    return _KINDS[node.args["kind"]]
+
+
+def joined(left: Source, right: Source, node: nodes.JoinTable, script: str) -> Source:
+    """Both sides joined as `node` says; all of ON, USING or NATURAL is in the join's condition."""
+    kind = kind_of(node)
+    condition, scope = _condition(left.scope, right.scope, node, script)
+    columns = tuple(
+        Column(below.name, column.type, below.lost)
+        for below, column in zip((*left.plan.columns, *right.plan.columns), scope.columns, strict=True)
+    )
+    plan = Join(left.plan, right.plan, kind, condition, columns, place=Place(script, span_of(node)))
+    return Source(plan, scope)
+
+
+def _condition(left: Scope, right: Scope, node: nodes.JoinTable, script: str) -> tuple[Expression | None, Scope]:
+    """The condition, over the left columns and then the right ones, and what is in reach above the join."""
+    kind = kind_of(node)
+    _refuse_duplicate_names(left, right, node)
+    offset = len(left.columns)
+    moved = _moved(right, offset)
+    both = Scope((*left.relations, *moved.relations), (*left.visible_columns, *moved.visible_columns))
+    above = Scope(
+        (
+            *_padded(left.relations, kind.is_right_outer),
+            *_padded(moved.relations, kind.is_left_outer),
+        )
+    )
+    names = _merged_names(left, right, node)
+    if not names:
+        on = node.args.get("on")
+        condition = ExpressionBinder(both, script, "ON").condition(on, "ON") if on is not None else None
+        if left.visible is None and right.visible is None:
+            return condition, above
+        visible = (
+            *(_retyped(v, above) for v in left.visible_columns),
+            *(_retyped(v, above) for v in moved.visible_columns),
+        )
+        return condition, msgspec.structs.replace(above, visible=visible)
+    equalities: list[Expression] = []
+    merged: list[VisibleColumn] = []
+    for name in names:
+        a, b = left.resolve([name]), _shifted(right.resolve([name]), offset)
+        equalities.append(operators.comparison("=", a, b, span_of(name)))
+        merged.append(_merged_column(name, kind, (_retyped_value(a, above), _retyped_value(b, above)), above))
+    taken = {name.this for name in names}
+    rest = (v for v in (*left.visible_columns, *moved.visible_columns) if v.name not in taken)
+    visible = (*merged, *(_retyped(v, above) for v in rest))
+    return conjunction(equalities), msgspec.structs.replace(above, visible=visible)
+
+
+def _refuse_duplicate_names(left: Scope, right: Scope, node: nodes.JoinTable) -> None:
+    taken = set(left.relation_names)
+    for name in right.relation_names:
+        if name in taken:
+            message = f"two tables of FROM are called `{name}`"
+            hint = "Give one of them another name with AS."
+            raise SqlError(SqlState.DUPLICATE_ALIAS, message, span=span_of(node.args["expression"]), hint=hint)
+
+
+def _merged_names(left: Scope, right: Scope, node: nodes.JoinTable) -> list[exp.Identifier]:
+    """The columns of USING, or those that NATURAL finds on both sides, in the order of the left one."""
+    if not node.args.get("natural"):
+        using: list[exp.Identifier] = node.args.get("using") or []
+        seen: set[str] = set()
+        for name in using:
+            if name.this in seen:
+                message = f"`{name.this}` is twice in USING"
+                raise SqlError(SqlState.DUPLICATE_COLUMN, message, span=span_of(name))
+            seen.add(name.this)
+        return using
+    common = {v.name for v in right.visible_columns}
+    place = node.args["expression"]
+    named = dict.fromkeys(v.name for v in left.visible_columns if v.name in common)
+    return [stamp(exp.Identifier(this=name), span_of(place).start, span_of(place).end) for name in named]
+
+
+def _moved(scope: Scope, offset: int) -> Scope:
+    """The right side's names, behind `offset` columns of the left one."""
+    relations = tuple(
+        Relation(relation.qualifier, relation.columns, relation.first_index + offset) for relation in scope.relations
+    )
+    if scope.visible is None:
+        return Scope(relations)
+    visible = tuple(VisibleColumn(v.name, _shifted(v.value, offset), v.lost) for v in scope.visible)
+    return Scope(relations, visible)
+
+
+def _shifted(expression: Expression, offset: int) -> Expression:
+    return shift_inputs(expression, {i: i + offset for i in input_indexes(expression)})
+
+
+def _padded(relations: tuple[Relation, ...], is_padded: bool) -> tuple[Relation, ...]:
+    """The relations of one side; if the other side's rows may lack a partner here, with nullable columns."""
+    if not is_padded:
+        return relations
+    return tuple(
+        Relation(
+            relation.qualifier,
+            tuple(ScopeColumn(c.name, c.type.with_nullable(True), c.lost) for c in relation.columns),
+            relation.first_index,
+        )
+        for relation in relations
+    )
+
+
+def _retyped(column: VisibleColumn, above: Scope) -> VisibleColumn:
+    return VisibleColumn(column.name, _retyped_value(column.value, above), column.lost)
+
+
+def _retyped_value(value: Expression, above: Scope) -> Expression:
+    """`value` over the columns above the join, which may be nullable now."""
+    if isinstance(value, InputRef):
+        return InputRef(value.index, above.columns[value.index].type)
+    if not isinstance(value, Call):
+        return value
+    arguments = tuple(_retyped_value(a, above) for a in value.args)
+    # COALESCE and CAST, the only calls of merged columns, are NULL if all arguments are.
+    nullable = value.type.nullable or all(a.type.nullable for a in arguments)
+    return Call(value.function, arguments, value.type.with_nullable(nullable), value.text)
+
+
+def _merged_column(
+    name: exp.Identifier, kind: JoinKind, sides: tuple[Expression, Expression], above: Scope
+) -> VisibleColumn:
+    """The one column that USING makes of two: the side that has a value in every row, or the first that has one."""
+    a, b = to_common_type(sides, span_of(name), "USING")
+    match kind:
+        case JoinKind.FULL:
+            nullable = a.type.nullable and b.type.nullable
+            value: Expression = Call("COALESCE", (a, b), type_rules.plain(a.type).with_nullable(nullable))
+        case JoinKind.RIGHT:
+            value = b
+        case _:
+            value = a
+    lost = above.columns[value.index].lost if isinstance(value, InputRef) else ""
+    return VisibleColumn(name.this, value, lost)
