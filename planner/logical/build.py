@@ -17,6 +17,7 @@ from planner.ir.expressions import Expression, InputRef, Literal
 from planner.logical.aggregates import build_aggregate, distinct, key_types, remap, window_keys
 from planner.logical.build_from import FromBuilder, relation_name, renamed
 from planner.logical.expressions import identity
+from planner.logical.joins import settle_joins
 from planner.logical.nodes import (
     Calc,
     Column,
@@ -184,6 +185,9 @@ class PlanBuilder(FromBuilder):
         condition = None
         if where is not None:
             condition = ExpressionBinder(scope, self.script, "WHERE").condition(where, "WHERE")
+        if plan is not None:
+            plan, condition = settle_joins(plan, condition)
+            scope = scope.with_columns(plan.columns)
         items: list[nodes.SelectItem] = node.args["expressions"]
         having = node.args.get("having")
         is_grouped = bool(node.args.get("group")) or having is not None
