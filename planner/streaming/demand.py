@@ -20,11 +20,14 @@ from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     ChangelogNormalize,
+    Deduplicate,
     GroupAggregate,
     Limit,
     Plan,
+    Rank,
     ResultSink,
     Scan,
+    Sort,
     TableSink,
     WindowAggregate,
     inputs_of,
@@ -35,7 +38,7 @@ from planner.streaming.derive import Derivation, merged
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.upserts import sink_key, upserts_suffice
 
-_Producers = Scan | ChangelogNormalize | GroupAggregate
+_Producers = Scan | ChangelogNormalize | GroupAggregate | Rank | Deduplicate
 
 
 class SinkPlan(msgspec.Struct, frozen=True):
@@ -107,6 +110,11 @@ class Streaming:
                 raise not_supported(
                     f"LIMIT over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
                     hint="Over bounded sources of inserts, SET 'execution.runtime-mode' = 'batch' gives final rows.",
+                )
+            case Sort() if not changes[0].is_insert_only:
+                raise not_supported(
+                    f"ORDER BY over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
+                    hint="With LIMIT n the first n rows are kept up to date.",
                 )
             case TableSink():
                 self._sinks[id(plan)] = self._sink_plan(plan)
@@ -230,7 +238,7 @@ class Streaming:
                 needs, shows = not own.drops_update_before, not own.takes_upserts
             case ResultSink():
                 needs = shows = True
-            case GroupAggregate() | WindowAggregate():
+            case GroupAggregate() | WindowAggregate() | Rank():
                 needs = True
             case ChangelogNormalize():
                 needs = False
@@ -246,12 +254,12 @@ class Streaming:
         properties = self._derivation.of(plan)
         emission: Emission | None = None
         match plan:
-            case GroupAggregate() | ChangelogNormalize():
+            case GroupAggregate() | ChangelogNormalize() | Rank() | Deduplicate():
                 changelog = properties.changelog
                 if changelog.has_updates:
                     is_needed = id(plan) in self._needs_update_before
                     changelog = msgspec.structs.replace(changelog, has_update_before=is_needed)
-                if isinstance(plan, GroupAggregate):
+                if isinstance(plan, GroupAggregate | Rank | Deduplicate):
                     emission = self._emission(plan)
             case Scan():
                 changelog = properties.changelog
@@ -268,7 +276,7 @@ class Streaming:
             properties, changelog=changelog, emission=emission, state=state
         )
 
-    def _emission(self, plan: GroupAggregate) -> Emission:
+    def _emission(self, plan: Plan) -> Emission:
         if self._is_batch or self._settings.mini_batch is not None:
             return Emission.NET
         return Emission.EVERY if id(plan) in self._shows_changes else Emission.NET

@@ -13,21 +13,34 @@ from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     ChangelogNormalize,
+    Deduplicate,
     Expand,
     GroupAggregate,
     Limit,
+    OverRank,
     Plan,
+    Rank,
     ResultSink,
     Scan,
+    Sort,
     TableSink,
     UnionAll,
     Values,
     Window,
     WindowAggregate,
+    WindowRank,
     WindowTableFunction,
     inputs_of,
 )
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
+from planner.streaming.ranks import (
+    deduplicate_changelog,
+    rank_changelog,
+    rank_keys,
+    rank_state,
+    sort_state,
+    window_rank_keys,
+)
 
 INSERTS = Changelog()
 ALL_CHANGES = Changelog(has_updates=True, has_update_before=True, deletes=Deletes.FULL)
@@ -75,8 +88,17 @@ class Derivation:
                 return _source_changelog(plan)
             case ChangelogNormalize():
                 return ALL_CHANGES
-            case Values() | WindowAggregate():
+            case Values() | WindowAggregate() | WindowRank():
                 return INSERTS
+            case Rank() | Deduplicate() if self._is_batch:
+                return INSERTS
+            case Rank():
+                return rank_changelog(plan, inputs[0].changelog)
+            case Deduplicate():
+                return deduplicate_changelog(plan)
+            case OverRank():
+                # Each row may change the ranks of all others.
+                return ALL_CHANGES
             case GroupAggregate():
                 if self._is_batch:
                     return INSERTS
@@ -93,6 +115,13 @@ class Derivation:
                 return StateBound.BY_TIMER if aligned.time_type.is_proctime else StateBound.BY_WATERMARK
             case Limit():
                 return StateBound.BY_CONSTANT
+            case WindowRank():
+                return StateBound.BY_WATERMARK
+            case Sort():
+                return sort_state(plan, self._is_batch)
+            case Rank() | Deduplicate():
+                below = inputs[0]
+                return self._keyed_bound(is_bounded, rank_state(plan, below.changelog, bool(below.upsert_keys)))
             case ChangelogNormalize():
                 return self._keyed_bound(is_bounded, StateBound.BY_KEYS)
             case GroupAggregate():
@@ -177,9 +206,15 @@ def _upsert_keys(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[Upsert
             # A row stands once in each of its windows, and the end tells them apart, also CUMULATE's.
             end = len(plan.columns) - _WINDOW_COLUMNS + 1
             return frozenset(key | {end} for key in inputs[0].upsert_keys)
-        case Limit() | TableSink() | ResultSink():
+        case Limit() | Sort() | TableSink() | ResultSink():
             return inputs[0].upsert_keys
-        case UnionAll() | Values():
+        case Rank():
+            return rank_keys(plan, inputs[0].upsert_keys)
+        case Deduplicate():
+            return frozenset({frozenset(plan.keys)})
+        case WindowRank():
+            return window_rank_keys(plan, inputs[0].upsert_keys)
+        case OverRank() | UnionAll() | Values():
             # Branches of a union may share any key.
             return _NO_KEYS
 
@@ -270,7 +305,10 @@ def _constants(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[int]:
                 for i, p in enumerate(plan.projections)
                 if isinstance(p, Literal) or (isinstance(p, InputRef) and p.index in below)
             )
-        case Limit() | TableSink() | ResultSink() | WindowTableFunction():
+        case Limit() | Sort() | TableSink() | ResultSink() | WindowTableFunction():
+            return inputs[0].constants
+        case OverRank() | Rank() | Deduplicate() | WindowRank():
+            # The rank comes behind the input's columns.
             return inputs[0].constants
         case _:
             return frozenset()

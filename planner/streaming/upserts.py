@@ -5,7 +5,18 @@ from __future__ import annotations
 from planner.ir.expressions import Expression, Literal, input_indexes
 from planner.ir.operators import ChangelogMode
 from planner.logical.expressions import is_deterministic
-from planner.logical.nodes import Calc, ChangelogNormalize, Expand, GroupAggregate, Plan, Scan, TableSink, with_inputs
+from planner.logical.nodes import (
+    Calc,
+    ChangelogNormalize,
+    Deduplicate,
+    Expand,
+    GroupAggregate,
+    Plan,
+    Rank,
+    Scan,
+    TableSink,
+    with_inputs,
+)
 from planner.streaming.derive import Derivation, kept_column
 from planner.streaming.properties import UpsertKey
 
@@ -25,7 +36,7 @@ def upserts_suffice(plan: Plan, key: UpsertKey, derivation: Derivation) -> bool:
     if given.changelog.is_insert_only:
         return True
     match plan:
-        case Scan() | ChangelogNormalize() | GroupAggregate():
+        case Scan() | ChangelogNormalize() | GroupAggregate() | Rank() | Deduplicate():
             return key in given.upsert_keys
         case Calc():
             below = _through(plan.projections, key)
