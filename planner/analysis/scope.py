@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlglot import exp
 
@@ -56,6 +58,28 @@ class Scope(msgspec.Struct, frozen=True):
         if self.visible is not None:
             return self.visible
         return tuple(v for relation in self.relations for v in _visible(relation))
+
+    def with_columns(self, columns: Sequence[ScopeColumn]) -> Scope:
+        """The same names over columns that have other types or marks now, as a step above FROM gives them."""
+        relations = tuple(
+            Relation(
+                relation.qualifier,
+                tuple(
+                    ScopeColumn(c.name, columns[relation.first_index + i].type, columns[relation.first_index + i].lost)
+                    for i, c in enumerate(relation.columns)
+                ),
+                relation.first_index,
+            )
+            for relation in self.relations
+        )
+        if self.visible is None:
+            return Scope(relations)
+        visible: list[VisibleColumn] = []
+        for column in self.visible:
+            value = retyped(column.value, columns)
+            lost = columns[value.index].lost if isinstance(value, InputRef) else column.lost
+            visible.append(VisibleColumn(column.name, value, lost))
+        return Scope(relations, tuple(visible))
 
     def star(self, prefix: list[exp.Identifier]) -> tuple[VisibleColumn, ...]:
         """Everything `*` or `prefix.*` stands for."""
@@ -129,6 +153,18 @@ def _visible(relation: Relation) -> tuple[VisibleColumn, ...]:
         VisibleColumn(column.name, InputRef(relation.first_index + i, column.type), column.lost)
         for i, column in enumerate(relation.columns)
     )
+
+
+def retyped(value: Expression, columns: Sequence[ScopeColumn]) -> Expression:
+    """The value of a visible column over `columns`."""
+    if isinstance(value, InputRef):
+        return InputRef(value.index, columns[value.index].type)
+    if not isinstance(value, Call):
+        return value
+    arguments = tuple(retyped(a, columns) for a in value.args)
+    # COALESCE and CAST, the only calls of merged columns, are NULL if all arguments are.
+    nullable = value.type.nullable or all(a.type.nullable for a in arguments)
+    return msgspec.structs.replace(value, args=arguments, type=value.type.with_nullable(nullable))
 
 
 def _matches(qualifier: tuple[str, ...], names: tuple[str, ...]) -> bool:

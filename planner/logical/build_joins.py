@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlglot import exp
 
 from planner.analysis import operators, type_rules
 from planner.analysis.coercion import to_common_type
 from planner.analysis.expressions import ExpressionBinder
-from planner.analysis.scope import Relation, Scope, ScopeColumn, VisibleColumn
-from planner.errors import SqlError, SqlState
+from planner.analysis.scope import Relation, Scope, ScopeColumn, VisibleColumn, retyped
+from planner.errors import Span, SqlError, SqlState
 from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.operators import JoinKind
 from planner.logical.expressions import conjunction
@@ -53,46 +55,38 @@ def joined(left: Source, right: Source, node: nodes.JoinTable, script: str) -> S
 def _condition(left: Scope, right: Scope, node: nodes.JoinTable, script: str) -> tuple[Expression | None, Scope]:
     """The condition, over the left columns and then the right ones, and what is in reach above the join."""
     kind = kind_of(node)
-    _refuse_duplicate_names(left, right, node)
+    refuse_duplicate_names(left, right.relation_names, span_of(node.args["expression"]))
     offset = len(left.columns)
     moved = _moved(right, offset)
-    both = Scope((*left.relations, *moved.relations), (*left.visible_columns, *moved.visible_columns))
-    above = Scope(
-        (
-            *_padded(left.relations, kind.is_right_outer),
-            *_padded(moved.relations, kind.is_left_outer),
-        )
-    )
+    below = (*left.visible_columns, *moved.visible_columns)
+    has_merged = left.visible is not None or right.visible is not None
+    both = Scope((*left.relations, *moved.relations), below if has_merged else None)
+    columns = (*_padded(left.columns, kind.is_right_outer), *_padded(right.columns, kind.is_left_outer))
+    above = both.with_columns(columns)
     names = _merged_names(left, right, node)
     if not names:
         on = node.args.get("on")
         condition = ExpressionBinder(both, script, "ON").condition(on, "ON") if on is not None else None
-        if left.visible is None and right.visible is None:
-            return condition, above
-        visible = (
-            *(_retyped(v, above) for v in left.visible_columns),
-            *(_retyped(v, above) for v in moved.visible_columns),
-        )
-        return condition, msgspec.structs.replace(above, visible=visible)
+        return condition, above
     equalities: list[Expression] = []
     merged: list[VisibleColumn] = []
     for name in names:
         a, b = left.resolve([name]), _shifted(right.resolve([name]), offset)
         equalities.append(operators.comparison("=", a, b, span_of(name)))
-        merged.append(_merged_column(name, kind, (_retyped_value(a, above), _retyped_value(b, above)), above))
+        merged.append(_merged_column(name, kind, (retyped(a, columns), retyped(b, columns)), columns))
     taken = {name.this for name in names}
-    rest = (v for v in (*left.visible_columns, *moved.visible_columns) if v.name not in taken)
-    visible = (*merged, *(_retyped(v, above) for v in rest))
-    return conjunction(equalities), msgspec.structs.replace(above, visible=visible)
+    rest = (v for v in above.visible_columns if v.name not in taken)
+    return conjunction(equalities), Scope(above.relations, (*merged, *rest))
 
 
-def _refuse_duplicate_names(left: Scope, right: Scope, node: nodes.JoinTable) -> None:
+def refuse_duplicate_names(left: Scope, right: list[str], place: Span) -> None:
+    """Each table of FROM needs a name of its own."""
     taken = set(left.relation_names)
-    for name in right.relation_names:
+    for name in right:
         if name in taken:
             message = f"two tables of FROM are called `{name}`"
             hint = "Give one of them another name with AS."
-            raise SqlError(SqlState.DUPLICATE_ALIAS, message, span=span_of(node.args["expression"]), hint=hint)
+            raise SqlError(SqlState.DUPLICATE_ALIAS, message, span=place, hint=hint)
 
 
 def _merged_names(left: Scope, right: Scope, node: nodes.JoinTable) -> list[exp.Identifier]:
@@ -127,38 +121,15 @@ def _shifted(expression: Expression, offset: int) -> Expression:
     return shift_inputs(expression, {i: i + offset for i in input_indexes(expression)})
 
 
-def _padded(relations: tuple[Relation, ...], is_padded: bool) -> tuple[Relation, ...]:
-    """The relations of one side; if the other side's rows may lack a partner here, with nullable columns."""
+def _padded(columns: tuple[ScopeColumn, ...], is_padded: bool) -> tuple[ScopeColumn, ...]:
+    """The columns of one side; nullable if the other side's rows may lack a partner here."""
     if not is_padded:
-        return relations
-    return tuple(
-        Relation(
-            relation.qualifier,
-            tuple(ScopeColumn(c.name, c.type.with_nullable(True), c.lost) for c in relation.columns),
-            relation.first_index,
-        )
-        for relation in relations
-    )
-
-
-def _retyped(column: VisibleColumn, above: Scope) -> VisibleColumn:
-    return VisibleColumn(column.name, _retyped_value(column.value, above), column.lost)
-
-
-def _retyped_value(value: Expression, above: Scope) -> Expression:
-    """`value` over the columns above the join, which may be nullable now."""
-    if isinstance(value, InputRef):
-        return InputRef(value.index, above.columns[value.index].type)
-    if not isinstance(value, Call):
-        return value
-    arguments = tuple(_retyped_value(a, above) for a in value.args)
-    # COALESCE and CAST, the only calls of merged columns, are NULL if all arguments are.
-    nullable = value.type.nullable or all(a.type.nullable for a in arguments)
-    return Call(value.function, arguments, value.type.with_nullable(nullable), value.text)
+        return columns
+    return tuple(ScopeColumn(c.name, c.type.with_nullable(True), c.lost) for c in columns)
 
 
 def _merged_column(
-    name: exp.Identifier, kind: JoinKind, sides: tuple[Expression, Expression], above: Scope
+    name: exp.Identifier, kind: JoinKind, sides: tuple[Expression, Expression], columns: Sequence[ScopeColumn]
 ) -> VisibleColumn:
     """The one column that USING makes of two: the side that has a value in every row, or the first that has one."""
     a, b = to_common_type(sides, span_of(name), "USING")
@@ -170,5 +141,5 @@ def _merged_column(
             value = b
         case _:
             value = a
-    lost = above.columns[value.index].lost if isinstance(value, InputRef) else ""
+    lost = columns[value.index].lost if isinstance(value, InputRef) else ""
     return VisibleColumn(name.this, value, lost)
