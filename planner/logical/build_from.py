@@ -12,7 +12,8 @@ from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.analysis.windows import window_arguments
 from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
 from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
-from planner.logical.build_joins import Source, joined
+from planner.logical.build_joins import Source, as_of_join, joined
+from planner.logical.build_unnest import join_unnest, unnest_alone
 from planner.logical.expressions import identity
 from planner.logical.nodes import (
     Calc,
@@ -24,7 +25,7 @@ from planner.logical.nodes import (
 )
 from planner.logical.windows import window_table_function
 from planner.sql import nodes
-from planner.sql.nodes import span_of
+from planner.sql.nodes import span_of, stamp
 from planner.sql.parser import parse_script
 from planner.sql.statements import OptionItem, Select
 
@@ -70,27 +71,43 @@ class FromBuilder:
 
     def from_clause(self, node: exp.Expr) -> Source:
         """All of FROM, joins from left to right."""
-        joins: list[nodes.JoinTable] = []
-        while isinstance(node, nodes.JoinTable):
-            joins.append(node)
-            node = node.this
-        plan, relation = self._table(node)
-        source = Source(plan, Scope((relation,)))
-        for join in reversed(joins):
-            source = joined(source, self.from_clause(join.args["expression"]), join, self.script)
+        first, joins = _spine(node)
+        if isinstance(first, nodes.UnnestTable):
+            source = unnest_alone(first, self.script)
+        else:
+            plan, relation = self._table(first)
+            source = Source(plan, Scope((relation,)))
+        for join in joins:
+            source = self._joined(source, join)
         return source
 
-    def _table(self, node: exp.Expr) -> tuple[Plan, Relation]:
+    def _joined(self, left: Source, node: nodes.JoinTable) -> Source:
+        """What is left of a join, joined with what is right of it."""
+        right = node.args["expression"]
+        first, joins = _spine(right)
+        reads_left = isinstance(first, nodes.UnnestTable) or first.args.get("as_of") is not None
+        if joins and reads_left and all(j.args["kind"] not in ("RIGHT", "FULL") for j in joins):
+            # `a, UNNEST(a.x) AS t (y) JOIN b ON …`: the comma first, so that the joins stand above both.
+            source = self._joined(left, _with_right(node, first))
+            for join in joins:
+                source = self._joined(source, join)
+            return source
+        if isinstance(right, nodes.UnnestTable):
+            return join_unnest(left, node, self.script)
+        if right.args.get("as_of") is not None:
+            plan, relation = self._table(right, is_as_of=True)
+            return as_of_join(left, Source(plan, Scope((relation,))), node, self.script)
+        return joined(left, self.from_clause(right), node, self.script)
+
+    def _table(self, node: exp.Expr, is_as_of: bool = False) -> tuple[Plan, Relation]:
         qualifier: tuple[str, ...] = ()
         match node:
             case nodes.TableName():
                 as_of = node.args.get("as_of")
-                if as_of is not None:
+                if as_of is not None and not is_as_of:
                     hint = "Write it on the right side of a JOIN: it says as of which time that side is read."
                     raise not_supported("FOR SYSTEM_TIME AS OF outside a join", span_of(as_of), hint)
                 plan, qualifier = self._table_name(node)
-            case nodes.UnnestTable():
-                raise not_supported("UNNEST", span_of(node))
             case nodes.DerivedTable():
                 plan = self.query(node.this)
             case nodes.TableFunctionCall():
@@ -185,6 +202,22 @@ class FromBuilder:
         if chosen.type.is_proctime:
             self.proctime_functions[id(function)] = span_of(node.args["name"])
         return function
+
+
+def _spine(node: exp.Expr) -> tuple[exp.Expr, list[nodes.JoinTable]]:
+    """The first table of a part of FROM, and the joins with what follows, from left to right."""
+    joins: list[nodes.JoinTable] = []
+    while isinstance(node, nodes.JoinTable):
+        joins.append(node)
+        node = node.this
+    return node, joins[::-1]
+
+
+def _with_right(node: nodes.JoinTable, right: exp.Expr) -> nodes.JoinTable:
+    """The join of the same kind with another right side."""
+    span = span_of(node)
+    args = {**node.args, "expression": right}
+    return stamp(nodes.JoinTable(**args), span.start, span.end)
 
 
 def _no_time_attribute(column: Column, span: Span) -> SqlError:

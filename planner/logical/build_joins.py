@@ -9,13 +9,13 @@ from sqlglot import exp
 
 from planner.analysis import operators, type_rules
 from planner.analysis.coercion import to_common_type
-from planner.analysis.expressions import ExpressionBinder
+from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.scope import Relation, Scope, ScopeColumn, VisibleColumn, retyped
-from planner.errors import Span, SqlError, SqlState
+from planner.errors import Span, SqlError, SqlState, not_supported
 from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.operators import JoinKind
-from planner.logical.expressions import conjunction
-from planner.logical.nodes import Column, Join, Place, Plan
+from planner.logical.expressions import conjunction, identity
+from planner.logical.nodes import AsOfJoin, Calc, Column, Join, Place, Plan
 from planner.sql import nodes
 from planner.sql.nodes import span_of, stamp
 
@@ -44,12 +44,65 @@ def joined(left: Source, right: Source, node: nodes.JoinTable, script: str) -> S
     """Both sides joined as `node` says; all of ON, USING or NATURAL is in the join's condition."""
     kind = kind_of(node)
     condition, scope = _condition(left.scope, right.scope, node, script)
-    columns = tuple(
-        Column(below.name, column.type, below.lost)
-        for below, column in zip((*left.plan.columns, *right.plan.columns), scope.columns, strict=True)
-    )
+    columns = _columns(left.plan, right.plan, scope)
     plan = Join(left.plan, right.plan, kind, condition, columns, place=Place(script, span_of(node)))
     return Source(plan, scope)
+
+
+def as_of_join(left: Source, right: Source, node: nodes.JoinTable, script: str) -> Source:
+    """`left JOIN table FOR SYSTEM_TIME AS OF time ON …`; a time that is no column of the left side becomes one."""
+    table: exp.Expr = node.args["expression"]
+    time_node: exp.Expr = table.args["as_of"]
+    _check_as_of(node, span_of(time_node))
+    time = ExpressionBinder(left.scope, script, "FOR SYSTEM_TIME AS OF").bind(time_node)
+    _check_time(time, time_node, left.scope, script)
+    condition, scope = _condition(left.scope, right.scope, node, script)
+    shown = _columns(left.plan, right.plan, scope)
+    place = Place(script, span_of(node))
+    if isinstance(time, InputRef):
+        plan: Plan = AsOfJoin(left.plan, right.plan, kind_of(node), condition, time.index, shown, place)
+        return Source(plan, scope)
+    width = len(left.plan.columns)
+    time_column = Column("PROCTIME", time.type)
+    timed = Calc(left.plan, None, (*identity(left.plan.columns), time), (*left.plan.columns, time_column))
+    if condition is not None:
+        condition = shift_inputs(condition, {i: i + (i >= width) for i in input_indexes(condition)})
+    columns = (*shown[:width], time_column, *shown[width:])
+    plan = AsOfJoin(timed, right.plan, kind_of(node), condition, width, columns, place)
+    kept = tuple(e for i, e in enumerate(identity(columns)) if i != width)
+    return Source(Calc(plan, None, kept, shown), scope)
+
+
+def _check_as_of(node: nodes.JoinTable, place: Span) -> None:
+    kind: str = node.args["kind"]
+    if kind in ("RIGHT", "FULL"):
+        hint = "The version belongs to the row on the left: INNER and LEFT JOIN are possible."
+        raise not_supported(f"{kind} JOIN FOR SYSTEM_TIME AS OF", place, hint)
+    if kind in ("COMMA", "CROSS"):
+        hint = "Write JOIN … FOR SYSTEM_TIME AS OF … ON with the key of the versioned table."
+        raise not_supported("FOR SYSTEM_TIME AS OF without ON", place, hint)
+
+
+def _check_time(time: Expression, node: exp.Expr, scope: Scope, script: str) -> None:
+    """The time is a time attribute: a column of the left side, or PROCTIME()."""
+    if isinstance(time, InputRef) and time.type.time_attribute is not None:
+        return
+    if time.type.is_proctime:
+        return
+    span = span_of(node)
+    text = script[span.start : span.end]
+    lost = lost_reason(time, text, scope)
+    message = f"FOR SYSTEM_TIME AS OF needs a time attribute of the left side, and `{text}` is none"
+    hint = f"It was one until {lost}." if lost else "Take a column with a WATERMARK, or one defined AS PROCTIME()."
+    raise SqlError(SqlState.WINDOWING_ERROR, message, span=span, hint=hint)
+
+
+def _columns(left: Plan, right: Plan, scope: Scope) -> tuple[Column, ...]:
+    """The columns of a join under the names they have below."""
+    return tuple(
+        Column(below.name, column.type, column.lost)
+        for below, column in zip((*left.columns, *right.columns), scope.columns, strict=True)
+    )
 
 
 def _condition(left: Scope, right: Scope, node: nodes.JoinTable, script: str) -> tuple[Expression | None, Scope]:
