@@ -200,6 +200,7 @@ class IntervalJoin(msgspec.Struct, frozen=True):
     upper_ms: int
     condition: Expression | None
     columns: tuple[Column, ...]
+    place: Place | None = None
 
 
 class TemporalJoin(msgspec.Struct, frozen=True):
@@ -214,6 +215,7 @@ class TemporalJoin(msgspec.Struct, frozen=True):
     right_time: int
     condition: Expression | None
     columns: tuple[Column, ...]
+    place: Place | None = None
 
 
 class WindowJoin(msgspec.Struct, frozen=True):
@@ -230,6 +232,7 @@ class WindowJoin(msgspec.Struct, frozen=True):
     window: Window
     condition: Expression | None
     columns: tuple[Column, ...]
+    place: Place | None = None
 
 
 class LookupJoin(msgspec.Struct, frozen=True):

@@ -6,16 +6,21 @@ import msgspec
 
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal, substitute
-from planner.ir.operators import WindowProperty
+from planner.ir.operators import JoinKind, WindowProperty
 from planner.logical.expressions import can_substitute, conjunction, identity
 from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     Column,
+    IntervalJoin,
+    LookupJoin,
     Plan,
+    TemporalJoin,
     UnionAll,
+    Unnest,
     Window,
     WindowAggregate,
+    WindowJoin,
     WindowKind,
     WindowTableFunction,
 )
@@ -105,15 +110,18 @@ def collapse(plan: Plan) -> Collapsed | None:
 
 
 class WindowColumns(msgspec.Struct, frozen=True):
-    """The window that each row of a plan belongs to, and the columns that carry it."""
+    """The window that each row of a plan belongs to, and the columns that carry it. `halves`: those that carry it or
+    NULL, by the side of the full outer join that they come from (True: the left one); one of both sides has it."""
 
     window: Window
     properties: dict[int, WindowProperty]
+    halves: dict[int, tuple[WindowProperty, bool]] = {}
 
 
 def window_columns(plan: Plan) -> WindowColumns | None:
-    """Window columns come from a window function or a windowed aggregate, live through filters, renames and UNION ALL
-    of the same window, and are lost by any function and by all other operators."""
+    """Window columns come from a window function or a windowed aggregate, live through filters, renames, UNION ALL of
+    the same window and joins that keep rows no longer than event time allows, and are lost by any function and by all
+    other operators."""
     match plan:
         case WindowTableFunction():
             first = len(plan.columns) - len(PROPERTIES)
@@ -129,16 +137,66 @@ def window_columns(plan: Plan) -> WindowColumns | None:
             below = window_columns(plan.input)
             if below is None:
                 return None
-            kept = {
-                i: below.properties[p.index]
-                for i, p in enumerate(plan.projections)
-                if isinstance(p, InputRef) and p.index in below.properties
-            }
-            return WindowColumns(below.window, kept)
+            return _projected(plan.projections, below)
         case UnionAll():
             return _common_columns([window_columns(i) for i in plan.inputs])
+        case WindowJoin():
+            return _joined_columns(plan)
+        case IntervalJoin():
+            left = None if plan.kind.is_right_outer else _timed_columns(plan.left, plan.left_time)
+            right = None if plan.kind.is_left_outer else _timed_columns(plan.right, plan.right_time)
+            return left or _shifted(right, len(plan.left.columns))
+        case TemporalJoin():
+            return _timed_columns(plan.left, plan.left_time)
+        case LookupJoin() | Unnest():
+            return window_columns(plan.input)
         case _:
             return None
+
+
+def _projected(projections: tuple[Expression, ...], below: WindowColumns) -> WindowColumns:
+    kept: dict[int, WindowProperty] = {}
+    halves: dict[int, tuple[WindowProperty, bool]] = {}
+    for i, projection in enumerate(projections):
+        match projection:
+            case InputRef(index=index) if index in below.properties:
+                kept[i] = below.properties[index]
+            case InputRef(index=index) if index in below.halves:
+                halves[i] = below.halves[index]
+            case Call(function="COALESCE", args=(InputRef(index=first), InputRef(index=second))):
+                a, b = below.halves.get(first), below.halves.get(second)
+                if a is not None and b is not None and a[0] is b[0] and a[1] is not b[1]:
+                    kept[i] = a[0]
+    return WindowColumns(below.window, kept, halves)
+
+
+def _joined_columns(join: WindowJoin) -> WindowColumns | None:
+    """Of the sides that are never padded with NULLs; of a full outer join both sides together have them."""
+    left, right = window_columns(join.left), window_columns(join.right)
+    if left is None or right is None:
+        return None
+    moved = {len(join.left.columns) + i: p for i, p in right.properties.items()}
+    if join.kind is JoinKind.FULL:
+        halves = {i: (p, True) for i, p in left.properties.items()} | {i: (p, False) for i, p in moved.items()}
+        return WindowColumns(join.window, {}, halves)
+    kept = {} if join.kind.is_right_outer else dict(left.properties)
+    if join.kind.keeps_right and not join.kind.is_left_outer:
+        kept |= moved
+    return WindowColumns(join.window, kept)
+
+
+def _timed_columns(plan: Plan, time: int) -> WindowColumns | None:
+    """The window columns of rows that are held back by `time`, if that keeps them in front of their window's end."""
+    columns = window_columns(plan)
+    if columns is None or columns.properties.get(time) is not WindowProperty.TIME:
+        return None
+    return WindowColumns(columns.window, columns.properties)
+
+
+def _shifted(columns: WindowColumns | None, by: int) -> WindowColumns | None:
+    if columns is None:
+        return None
+    return WindowColumns(columns.window, {i + by: p for i, p in columns.properties.items()})
 
 
 def _common_columns(branches: list[WindowColumns | None]) -> WindowColumns | None:
@@ -147,13 +205,13 @@ def _common_columns(branches: list[WindowColumns | None]) -> WindowColumns | Non
         return None
     kept = dict(first.properties)
     for branch in branches[1:]:
-        if branch is None or not _same_windows(branch.window, first.window):
+        if branch is None or not same_windows(branch.window, first.window):
             return None
         kept = {i: p for i, p in kept.items() if branch.properties.get(i) is p}
     return WindowColumns(first.window, kept)
 
 
-def _same_windows(a: Window, b: Window) -> bool:
+def same_windows(a: Window, b: Window) -> bool:
     """Whether both give out the same windows, over whatever column."""
     return _shape(a) == _shape(b)
 

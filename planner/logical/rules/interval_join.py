@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.ir.expressions import Call, Expression, InputRef, Literal
+from planner.ir import types as t
+from planner.ir.expressions import Call, Expression, InputRef, Literal, input_indexes, shift_inputs
 from planner.ir.joins import JoinKind
 from planner.ir.types import TypeRoot
 from planner.logical.expressions import conjunction
-from planner.logical.nodes import Column, IntervalJoin, Join
+from planner.logical.join_conditions import conjuncts
+from planner.logical.nodes import Calc, Column, IntervalJoin, Join, Plan
 from planner.logical.rules.fold_literals import fold
 from planner.logical.time_attributes import demoted, spread_ms
 
@@ -58,21 +60,20 @@ class _Bound(NamedTuple):
 
 
 def interval_join(join: Join) -> IntervalJoin | None:
-    """The interval join that `join` is, or None."""
+    """The interval join that `join`, whose equalities are taken out as keys, is; None if it is none."""
     if join.kind not in _KINDS:
         return None
     width = len(join.left.columns)
-    conjuncts = _conjuncts(join.condition)
-    bounds = [_bound(c, width) for c in conjuncts]
-    key_bounds = [_key_bound(join, i) for i in range(len(join.left_keys))]
+    parts = conjuncts(join.condition)
+    bounds = [_bound(c, width) for c in parts]
+    key_bounds = [None if s else _bound(_key_equality(join, i), width) for i, s in enumerate(join.null_safe)]
     pair = _bounded_pair([b for b in (*key_bounds, *bounds) if b is not None])
     if pair is None:
         return None
     left_time, right_time = pair
     own = [b for b in (*key_bounds, *bounds) if b is not None and (b.left, b.right) == pair]
-    rest = [c for c, b in zip(conjuncts, bounds, strict=True) if b not in own or (b is not None and not b.is_exact)]
     is_processing_time = join.left.columns[left_time].type.is_proctime
-    keys = _remaining_keys(join, [b is not None and (b.left, b.right) == pair for b in key_bounds], is_processing_time)
+    keys = _remaining_keys([b is not None and b in own and b.is_exact for b in key_bounds], is_processing_time)
     return IntervalJoin(
         left=join.left,
         right=join.right,
@@ -85,26 +86,37 @@ def interval_join(join: Join) -> IntervalJoin | None:
         is_processing_time=is_processing_time,
         lower_ms=_clamped(max(b.lower_ms for b in own if b.lower_ms is not None)),
         upper_ms=_clamped(min(b.upper_ms for b in own if b.upper_ms is not None)),
-        condition=conjunction(rest),
+        condition=conjunction(
+            p for p, b in zip(parts, bounds, strict=True) if b is None or b not in own or not b.is_exact
+        ),
         columns=_columns(join, left_time, right_time, is_processing_time),
         place=join.place,
     )
 
 
-def _conjuncts(condition: Expression | None) -> list[Expression]:
-    if condition is None:
-        return []
-    if isinstance(condition, Call) and condition.function == "AND":
-        return [c for a in condition.args for c in _conjuncts(a)]
-    return [condition]
+def _key_equality(join: Join, key: int) -> Expression:
+    """A key as a condition over both sides' columns."""
+    left = _key_value(join.left, join.left_keys[key])
+    right = _key_value(join.right, join.right_keys[key])
+    width = len(join.left.columns)
+    shifted = shift_inputs(right, {i: i + width for i in input_indexes(right)})
+    return Call("EQ", (left, shifted), t.BOOLEAN)
 
 
-def _remaining_keys(join: Join, is_bound: list[bool], is_processing_time: bool) -> list[int]:
+def _key_value(side: Plan, key: int) -> Expression:
+    """A key column, or what it was computed of if the side still has all that it reads."""
+    reference = InputRef(key, side.columns[key].type)
+    if not isinstance(side, Calc) or isinstance(side.projections[key], InputRef):
+        return reference
+    found = {p.index: i for i, p in reversed(list(enumerate(side.projections))) if isinstance(p, InputRef)}
+    computed = side.projections[key]
+    return shift_inputs(computed, found) if input_indexes(computed) <= found.keys() else reference
+
+
+def _remaining_keys(is_bound: list[bool], is_processing_time: bool) -> list[int]:
     """An equality of the time attributes is a bound. As a key it spreads rows, if there is no other."""
     others = [i for i, bound in enumerate(is_bound) if not bound]
-    if others or is_processing_time:
-        return others
-    return list(range(len(is_bound)))
+    return others if others or is_processing_time else list(range(len(is_bound)))
 
 
 def _bounded_pair(bounds: list[_Bound]) -> tuple[int, int] | None:
@@ -137,15 +149,6 @@ def _bound(conjunct: Expression, width: int) -> _Bound | None:
     return _Bound(left.index, right.index, lower, upper, least == most)
 
 
-def _key_bound(join: Join, key: int) -> _Bound | None:
-    """The bound that a key of two time attributes is."""
-    left, right = join.left_keys[key], join.right_keys[key]
-    references = InputRef(left, join.left.columns[left].type), InputRef(right, join.right.columns[right].type)
-    if join.null_safe[key] or not _is_time_attribute(references[0]) or not _are_comparable(*references):
-        return None
-    return _Bound(left, right + len(join.left.columns), 0, 0, True)
-
-
 def _are_comparable(left: InputRef, right: InputRef) -> bool:
     """Both of event time, or both of processing time, and counted alike."""
     return left.type.time_attribute is right.type.time_attribute and left.type.root is right.type.root
@@ -159,8 +162,9 @@ def _moment(expression: Expression) -> _Moment | None:
     match expression:
         case InputRef() if _is_time_attribute(expression):
             return _Moment(expression, _Range(0, 0))
-        case Call(function="PLUS_INTERVAL", args=(time, interval)) | Call(
-            function="INTERVAL_PLUS", args=(interval, time)
+        case (
+            Call(function="PLUS_INTERVAL", args=(time, interval))
+            | Call(function="INTERVAL_PLUS", args=(interval, time))
         ):
             return _moved(_moment(time), _length(interval))
         case Call(function="MINUS_INTERVAL", args=(time, interval)):
@@ -182,7 +186,7 @@ def _moved(moment: _Moment | None, length: _Range | None) -> _Moment | None:
 def _length(interval: Expression) -> _Range | None:
     """The length of a constant interval."""
     folded = fold(interval)
-    if isinstance(folded, Call) and folded.function == "NEGATE":
+    if isinstance(folded, Call) and folded.function == "NEGATE_INTERVAL":
         length = _length(folded.args[0])
         return length.negated() if length is not None else None
     if not isinstance(folded, Literal) or not isinstance(folded.value, int):
