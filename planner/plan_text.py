@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.analysis.type_rules import plain
 from planner.analysis.windows import duration_text
 from planner.ir.expressions import Call, Expression, InputRef, Literal
-from planner.ir.operators import AggregateCall, AggregateFunction
+from planner.ir.operators import AggregateCall, AggregateFunction, SetOperationKind
 from planner.ir.types import TypeRoot
 from planner.logical.nodes import (
     AttachedWindow,
@@ -14,15 +14,20 @@ from planner.logical.nodes import (
     Column,
     Expand,
     GroupAggregate,
+    IntervalJoin,
+    Join,
     Limit,
     Plan,
     ResultSink,
     Scan,
+    SetOperation,
     TableSink,
+    TemporalJoin,
     UnionAll,
     Values,
     Window,
     WindowAggregate,
+    WindowJoin,
     WindowKind,
     WindowTableFunction,
 )
@@ -104,6 +109,10 @@ def node_text(node: Plan) -> str:
             return f"Expand(projects=[{sets}], fields=[{_names(node.columns)}])"
         case UnionAll():
             return f"UnionAll(fields=[{_names(node.columns)}])"
+        case Join():
+            return f"Join({join_text(node)})"
+        case SetOperation():
+            return f"{_SET_OPERATIONS[node.kind]}(fields=[{_names(node.columns)}])"
         case Limit():
             return f"Limit(fetch=[{node.count}], offset=[{node.offset}])"
         case TableSink():
@@ -112,6 +121,46 @@ def node_text(node: Plan) -> str:
             return f"Sink(table=[[{table}]], fields=[{_names(node.columns)}]{conflict})"
         case ResultSink():
             return f"ResultSink(fields=[{_names(node.columns)}])"
+        case _:
+            return f"{type(node).__name__}(fields=[{_names(node.columns)}])"
+
+
+_SET_OPERATIONS = {
+    SetOperationKind.INTERSECT: "Intersect",
+    SetOperationKind.INTERSECT_ALL: "IntersectAll",
+    SetOperationKind.EXCEPT: "Except",
+    SetOperationKind.EXCEPT_ALL: "ExceptAll",
+}
+
+
+def join_text(node: Join | IntervalJoin | TemporalJoin | WindowJoin) -> str:
+    """Kind, keys, remaining condition and columns. A name that both sides have gets a number on the right, as in
+    Flink."""
+    columns = joined_columns(node.left.columns, node.right.columns)
+    width = len(node.left.columns)
+    null_safe = getattr(node, "null_safe", ()) or (False,) * len(node.left_keys)
+    keys = [
+        f"{columns[left].name} {'IS NOT DISTINCT FROM' if is_safe else '='} {columns[width + right].name}"
+        for left, right, is_safe in zip(node.left_keys, node.right_keys, null_safe, strict=True)
+    ]
+    parts = [f"joinType=[{node.kind.value}]", f"on=[{' AND '.join(keys) or 'true'}]"]
+    if node.condition is not None:
+        parts.append(f"where=[{expression_text(node.condition, columns)}]")
+    parts.append(f"select=[{_names(columns[: len(node.columns)])}]")
+    return ", ".join(parts)
+
+
+def joined_columns(left: tuple[Column, ...], right: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns of both sides under names that differ."""
+    taken = {c.name for c in left}
+    named: list[Column] = []
+    for column in right:
+        name, number = column.name, 0
+        while name in taken:
+            name, number = f"{column.name}{number}", number + 1
+        taken.add(name)
+        named.append(Column(name, column.type))
+    return (*left, *named)
 
 
 def _path(scan: Scan) -> tuple[str, str, str]:

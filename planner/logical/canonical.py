@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from planner.ir.expressions import canonical
+from planner.logical.columns import Passing
 from planner.logical.nodes import (
     Calc,
     ChangelogNormalize,
     Expand,
     GroupAggregate,
+    Join,
     Limit,
+    LookupJoin,
     Plan,
     ResultSink,
     Scan,
+    SetOperation,
     TableSink,
     UnionAll,
     Values,
@@ -56,4 +60,38 @@ def canonical_node(plan: Plan) -> str:
         case Limit():
             return f"limit({plan.count}, {plan.offset})"
         case TableSink() | ResultSink():
+            return ""
+        case SetOperation():
+            return f"set-operation({plan.kind.value})"
+        case _:
+            return _passing_node(plan)
+
+
+_NOT_COMPUTED = frozenset(
+    {"left", "right", "input", "table", "condition", "columns", "place", "left_ttl_ms", "right_ttl_ms"}
+)
+"""Fields of nodes that say nothing of what is computed, or are shown apart."""
+
+
+def _passing_node(plan: Passing) -> str:
+    kind = type(plan).__name__
+    shown = [f"{name}={getattr(plan, name)!r}" for name in plan.__struct_fields__ if name not in _NOT_COMPUTED]
+    condition = getattr(plan, "condition", None)
+    if condition is not None:
+        shown.append(f"condition={canonical(condition)}")
+    if isinstance(plan, LookupJoin):
+        shown.append(f"table={canonical_node(plan.table)}")
+    return f"{kind}({', '.join(shown)})"
+
+
+def execution_options(plan: Plan) -> str:
+    """What else two nodes must have in common to be one: options of tables, times to live."""
+    match plan:
+        case Scan(options=options) | LookupJoin(table=Scan(options=options)):
+            return repr(sorted(options.items()))
+        case GroupAggregate():
+            return repr(plan.state_ttl_ms)
+        case Join():
+            return repr((plan.left_ttl_ms, plan.right_ttl_ms))
+        case _:
             return ""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import copy
 
-from planner.logical.canonical import canonical_node
+from planner.logical.canonical import canonical_node, execution_options
 from planner.logical.expressions import is_deterministic
 from planner.logical.nodes import (
     Calc,
     Expand,
-    GroupAggregate,
     Plan,
     ResultSink,
     Scan,
@@ -47,11 +46,7 @@ class _Sharing:
         is_stable = _gives_the_same(own) and all(self._is_stable[id(i)] for i in inputs)
         reuses = self._reuses_sources if isinstance(own, Scan) else self._reuses_subplans
         if reuses and is_stable:
-            text = canonical_node(own)
-            if isinstance(own, Scan):
-                text += repr(sorted(own.options.items()))
-            elif isinstance(own, GroupAggregate):
-                text += repr(own.state_ttl_ms)
+            text = canonical_node(own) + execution_options(own)
             own = self._known.setdefault((text, tuple(id(i) for i in inputs)), own)
         else:
             # Kept, so that no later node gets its id.
@@ -70,4 +65,5 @@ def _gives_the_same(plan: Plan) -> bool:
         case Values():
             return all(is_deterministic(e) for row in plan.rows for e in row)
         case _:
-            return True
+            condition = getattr(plan, "condition", None)
+            return condition is None or is_deterministic(condition)

@@ -13,21 +13,29 @@ from collections import Counter
 from planner.ir.expressions import Call, Expression, InputRef, Literal, canonical
 from planner.ir.job_graph import Fingerprint
 from planner.ir.operators import AggregateCall
+from planner.logical.columns import Passing
 from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     ChangelogNormalize,
     Expand,
     GroupAggregate,
+    IntervalJoin,
+    Join,
     Limit,
+    LookupJoin,
     Plan,
     ResultSink,
     Scan,
+    SetOperation,
     TableSink,
+    TemporalJoin,
     UnionAll,
     Values,
     WindowAggregate,
+    WindowJoin,
     WindowTableFunction,
+    inputs_of,
 )
 
 _LOCATION_OPTIONS = ("connector", "topic", "topic-pattern", "path", "properties.bootstrap.servers")
@@ -76,6 +84,21 @@ def origin(plan: Plan, index: int) -> str:
             return origin(plan.input, index) if in_input else plan.columns[index].name
         case Limit() | TableSink() | ResultSink() | ChangelogNormalize():
             return origin(plan.input, index)
+        case SetOperation():
+            return origin(plan.left, index)
+        case _:
+            return _passed_origin(plan, index)
+
+
+def _passed_origin(plan: Passing, index: int) -> str:
+    """Of a node that puts out its inputs' columns, then its own."""
+    for below in inputs_of(plan):
+        if index < len(below.columns):
+            return origin(below, index)
+        index -= len(below.columns)
+    if isinstance(plan, LookupJoin):
+        return origin(plan.table, index)
+    return f"{type(plan).__name__}.{index}"
 
 
 def _expression_origin(expression: Expression, plan: Plan) -> str:
@@ -101,6 +124,31 @@ def aggregate_layout(
     window = plan.window.window if isinstance(plan.window, AttachedWindow) else plan.window
     retracting = ", retracting" if is_retracting else ""
     return f"{layout}, {window.kind.value}, {window.size_ms}, {window.step_ms}, {window.offset_ms}{retracting}"
+
+
+def join_keys_origin(plan: Join | IntervalJoin | TemporalJoin | WindowJoin) -> str:
+    """The keys of both sides by origin."""
+    pairs = zip(plan.left_keys, plan.right_keys, strict=True)
+    return "[" + ", ".join(f"{origin(plan.left, a)}={origin(plan.right, b)}" for a, b in pairs) + "]"
+
+
+def row_layout(plan: Plan) -> str:
+    """What whole rows in a state consist of: each column's origin and type."""
+    return repr([(origin(plan, i), c.type.sql()) for i, c in enumerate(plan.columns)])
+
+
+def condition_origin(condition: Expression | None, left: Plan, right: Plan) -> str:
+    """A join's condition over its columns by origin; it decides how many partners a row has."""
+    if condition is None:
+        return ""
+    width = len(left.columns)
+    match condition:
+        case InputRef(index=index):
+            return f"left.{origin(left, index)}" if index < width else f"right.{origin(right, index - width)}"
+        case Call(function=function, args=args):
+            return f"{function}({', '.join(condition_origin(a, left, right) for a in args)})"
+        case _:
+            return canonical(condition)
 
 
 def _call_layout(plan: Plan, call: AggregateCall) -> tuple[str, ...]:

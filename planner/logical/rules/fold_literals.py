@@ -17,7 +17,16 @@ from planner.analysis.operators import logical
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, Literal
 from planner.ir.types import TypeRoot
-from planner.logical.nodes import Calc, Plan, Values
+from planner.logical.nodes import (
+    Calc,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    Plan,
+    TemporalJoin,
+    Values,
+    WindowJoin,
+)
 from planner.logical.rewrite import bottom_up
 
 _INTEGER_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
@@ -49,6 +58,10 @@ def _fold_node(node: Plan) -> Plan:
             return msgspec.structs.replace(node, condition=condition, projections=projections)
         case Values():
             return msgspec.structs.replace(node, rows=tuple(tuple(fold(e) for e in row) for row in node.rows))
+        case Join() | IntervalJoin() | TemporalJoin() | WindowJoin() | LookupJoin() if node.condition is not None:
+            condition = fold(node.condition)
+            is_true = isinstance(condition, Literal) and condition.value is True
+            return msgspec.structs.replace(node, condition=None if is_true else condition)
         case _:
             return node
 

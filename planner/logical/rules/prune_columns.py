@@ -15,6 +15,7 @@ from planner.catalog import ComputedColumn, PhysicalColumn, TableEntry
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.operators import AggregateCall, AggregateFunction, ChangelogMode
+from planner.logical.columns import Passing, moved, read_columns
 from planner.logical.nodes import (
     AttachedWindow,
     Calc,
@@ -24,7 +25,10 @@ from planner.logical.nodes import (
     GroupAggregate,
     Limit,
     Plan,
+    ResultSink,
     Scan,
+    SetOperation,
+    TableSink,
     UnionAll,
     Values,
     Window,
@@ -33,6 +37,7 @@ from planner.logical.nodes import (
     inputs_of,
     with_inputs,
 )
+from planner.streaming.derive import derive
 
 _Mapping = dict[int, int]
 
@@ -104,8 +109,15 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
         case Limit():
             below, mapping = _prune(plan.input, required, shared)
             return Limit(below, plan.count, plan.offset, below.columns), mapping
-        case _:
+        case SetOperation():
+            # Whole rows are compared.
+            every = frozenset(range(len(plan.columns)))
+            inputs = tuple(_exactly(i, every, shared) for i in inputs_of(plan))
+            return with_inputs(plan, inputs), _positions(sorted(every))
+        case TableSink() | ResultSink():
             raise AssertionError(f"{type(plan).__name__} cannot stand below another node here")
+        case _:
+            return _prune_passing(plan, required, shared)
 
 
 def _positions(kept: list[int]) -> _Mapping:
@@ -226,6 +238,35 @@ def _prune_window_function(
     window = remapped_window(node.window, mapping)
     assert isinstance(window, Window)
     return WindowTableFunction(below, window, (*columns, *node.columns[width:])), mapping
+
+
+def _prune_passing(plan: Passing, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:
+    """A node that puts out its inputs' columns and keeps exactly what is needed of them, as it may keep all in state.
+    What it appends to them stays."""
+    inputs: list[Plan] = []
+    mappings: list[_Mapping] = []
+    kept: list[int] = []
+    first = 0
+    for below, own in zip(inputs_of(plan), read_columns(plan), strict=True):
+        width = len(below.columns)
+        is_put_out = first < len(plan.columns)
+        wanted = {i for i in range(width) if first + i in required} if is_put_out else set()
+        needed = sorted(wanted | own | _identifying(below)) or [0]
+        inputs.append(_exactly(below, frozenset(needed), shared))
+        mappings.append(_positions(needed))
+        kept += [first + i for i in needed] if is_put_out else []
+        first += width
+    kept += range(first, len(plan.columns))
+    columns = tuple(plan.columns[i] for i in kept)
+    return moved(plan, tuple(inputs), tuple(mappings), columns), _positions(kept)
+
+
+def _identifying(plan: Plan) -> frozenset[int]:
+    """The upsert key of rows that change: a row that is taken back is found by it."""
+    properties = derive(plan)
+    if properties.changelog.is_insert_only:
+        return frozenset()
+    return min(properties.upsert_keys, key=lambda key: (len(key), sorted(key)), default=frozenset())
 
 
 def _prune_expand(node: Expand, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:
