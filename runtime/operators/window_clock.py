@@ -31,7 +31,7 @@ _FIXED_OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?$")
 
 
 class NullRowtimeError(Exception):
-    """A row without event time has no window."""
+    """A row without event time has no window, and no place in an order by time."""
 
     domain = "user"
     retry = False
@@ -224,11 +224,15 @@ class WindowClock:
         return np.array([self.window_time(end) for end in distinct.tolist()], dtype=np.int64)[position]
 
     def _values(self, times: pa.Array[Any]) -> Milliseconds:
-        """A column of TIMESTAMP or TIMESTAMP_LTZ in ms. Raises NullRowtimeError."""
-        if times.null_count:
-            raise NullRowtimeError(self._operator)
-        values: Milliseconds = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_numpy()
-        return values
+        return rowtimes(times, self._operator)
+
+
+def rowtimes(times: pa.Array[Any], operator: str) -> Milliseconds:
+    """A column of TIMESTAMP or TIMESTAMP_LTZ in ms. Raises NullRowtimeError."""
+    if times.null_count:
+        raise NullRowtimeError(operator)
+    values: Milliseconds = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_numpy()
+    return values
 
 
 def _slice_ms(window: AlignedWindow) -> int:

@@ -61,6 +61,10 @@ class MemoryKeyedTable:
         return self.store.index.live_count
 
     @property
+    def next_sequence(self) -> int:
+        return self._next_sequence
+
+    @property
     def byte_size(self) -> int:
         prefixes = 0 if self._prefixes is None else self._prefixes.byte_size
         return self.store.byte_size + prefixes + self.log.memory_bytes
@@ -99,6 +103,9 @@ class MemoryKeyedTable:
 
     def keys(self, slots: Slots) -> list[Array]:
         return [column.read(slots) for column in self.store.key_columns]
+
+    def key(self, column: int, slots: Slots) -> Array:
+        return self.store.key_columns[column].read(slots)
 
     def read(self, column: int, slots: Slots) -> Array:
         return self.store.value_columns[column].read(slots)

@@ -57,6 +57,11 @@ class KeyedTable(Protocol):
     def row_count(self) -> int:
         """Rows held, evicted ones included."""
 
+    @property
+    def next_sequence(self) -> int:
+        """Larger than the number of every row there is, of a table with a prefix: rows are numbered in the order in
+        which they are made. Holds after a restore, too."""
+
     def slots(self, keys: Sequence[pa.Array[Any]], groups: KeyGroups) -> tuple[Slots, npt.NDArray[np.bool_]]:
         """Slot of each row's key, made where it is missing (value columns of a new row: NULL, or 0 where not
         nullable). Second: whether the row is the first of a key that was made by this call. Raises
@@ -72,6 +77,9 @@ class KeyedTable(Protocol):
 
     def keys(self, slots: Slots) -> list[pa.Array[Any]]:
         """Key columns of the rows."""
+
+    def key(self, column: int, slots: Slots) -> pa.Array[Any]:
+        """Values of one key column."""
 
     def read(self, column: int, slots: Slots) -> pa.Array[Any]:
         """Values of one value column."""
