@@ -5,22 +5,26 @@ from __future__ import annotations
 from planner.analysis.type_rules import plain
 from planner.analysis.windows import duration_text
 from planner.ir.expressions import Call, Expression, InputRef, Literal
-from planner.ir.operators import AggregateCall, AggregateFunction, SetOperationKind
+from planner.ir.operators import AggregateCall, AggregateFunction, SetOperationKind, SortKey
 from planner.ir.types import TypeRoot
 from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     ChangelogNormalize,
     Column,
+    Deduplicate,
     Expand,
     GroupAggregate,
     IntervalJoin,
     Join,
     Limit,
+    OverRank,
     Plan,
+    Rank,
     ResultSink,
     Scan,
     SetOperation,
+    Sort,
     TableSink,
     TemporalJoin,
     UnionAll,
@@ -29,8 +33,10 @@ from planner.logical.nodes import (
     WindowAggregate,
     WindowJoin,
     WindowKind,
+    WindowRank,
     WindowTableFunction,
 )
+from planner.logical.rank_bounds import NO_BOUND
 
 _INFIX = {
     "PLUS": "+",
@@ -113,6 +119,8 @@ def node_text(node: Plan) -> str:
             return f"Join({join_text(node)})"
         case SetOperation():
             return f"{_SET_OPERATIONS[node.kind]}(fields=[{_names(node.columns)}])"
+        case OverRank() | Rank() | WindowRank() | Deduplicate() | Sort():
+            return _ranking_text(node)
         case Limit():
             return f"Limit(fetch=[{node.count}], offset=[{node.offset}])"
         case TableSink():
@@ -161,6 +169,38 @@ def joined_columns(left: tuple[Column, ...], right: tuple[Column, ...]) -> tuple
         taken.add(name)
         named.append(Column(name, column.type))
     return (*left, *named)
+
+
+def _ranking_text(node: OverRank | Rank | WindowRank | Deduplicate | Sort) -> str:
+    below = node.input.columns
+    if isinstance(node, Sort):
+        return f"Sort(orderBy=[{_order(node.order, below)}])"
+    keys = ", ".join(below[k].name for k in node.keys)
+    if isinstance(node, Deduplicate):
+        kept = "LastRow" if node.keeps_last else "FirstRow"
+        time = "PROCTIME" if node.is_processing_time else "ROWTIME"
+        return f"Deduplicate(keep=[{kept}], key=[{keys}], order=[{time}])"
+    by = f"partitionBy=[{keys}], orderBy=[{_order(node.order, below)}]"
+    if isinstance(node, OverRank):
+        return f"OverRank(rankType=[{node.function.value}], {by}, rank=[{node.columns[-1].name}])"
+    last = "" if node.last == NO_BOUND else f", rankEnd={node.last}"
+    text = f"rankType=[{node.function.value}], rankRange=[rankStart={node.first}{last}], {by}"
+    text += f", select=[{_names(node.columns)}]"
+    if isinstance(node, Rank):
+        return f"Rank({text})"
+    ties = ", ties=[LastRow]" if node.latest_of_ties else ""
+    return f"WindowRank(window=[{_window(AttachedWindow(node.end, node.window), below)}], {text}{ties})"
+
+
+def _order(order: tuple[SortKey, ...], columns: tuple[Column, ...]) -> str:
+    """NULLs are named where they are not where Flink has them by default: first ascending, last descending."""
+    shown: list[str] = []
+    for key in order:
+        text = f"{columns[key.index].name} {'DESC' if key.is_descending else 'ASC'}"
+        if key.nulls_first is key.is_descending:
+            text += f" NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+        shown.append(text)
+    return ", ".join(shown)
 
 
 def _path(scan: Scan) -> tuple[str, str, str]:

@@ -10,7 +10,9 @@ from planner.logical.rules.expand_window_functions import expand_window_function
 from planner.logical.rules.fold_literals import fold_literals
 from planner.logical.rules.merge_calcs import merge_calcs
 from planner.logical.rules.normalize_sources import normalize_sources
+from planner.logical.rules.order_and_limit import order_and_limit
 from planner.logical.rules.prune_columns import prune_columns
+from planner.logical.rules.rank_filters import rank_filters
 from planner.logical.rules.split_distinct import split_distinct
 from planner.logical.share import share_subplans
 from planner.settings import PlannerSettings, RuntimeMode, UpsertMaterialize
@@ -26,11 +28,13 @@ RULES: tuple[Rule, ...] = (expand_window_functions, merge_calcs, fold_literals, 
 def optimize(sinks: tuple[Plan, ...], settings: PlannerSettings) -> tuple[Plan, ...]:
     """The trees of one job, rewritten; equal parts are one object."""
     splits_distinct = settings.distinct_buckets > 0 and _folds_changes(sinks, settings)
+    is_batch = settings.runtime_mode is RuntimeMode.BATCH
     rewritten: list[Plan] = []
     for sink in sinks:
         sink = normalize_sources(sink, settings.has_duplicate_events)
         if splits_distinct:
             sink = split_distinct(sink, settings.distinct_buckets)
+        sink = order_and_limit(rank_filters(sink, is_batch), is_batch)
         for rule in RULES:
             sink = rule(sink)
         if settings.upsert_materialize is not UpsertMaterialize.FORCE:

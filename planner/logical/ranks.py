@@ -170,8 +170,8 @@ def _node(over: OverRank, first: int, last: int, puts_out_rank: bool) -> Plan:
     if is_first_row and is_insert_only and len(order) == 1:
         type_ = over.input.columns[order[0].index].type
         if type_.time_attribute is not None:
-            time, keeps_last = order[0].index, order[0].is_descending
-            return Deduplicate(over.input, over.keys, time, type_.is_proctime, keeps_last, passed)
+            time = 0 if type_.is_proctime else order[0].index
+            return Deduplicate(over.input, over.keys, time, type_.is_proctime, order[0].is_descending, passed)
     return rank_of(over.input, function, over.keys, order, (first, last), puts_out_rank, passed)
 
 

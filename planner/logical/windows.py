@@ -12,6 +12,7 @@ from planner.logical.nodes import (
     AttachedWindow,
     Calc,
     Column,
+    Deduplicate,
     IntervalJoin,
     LookupJoin,
     Plan,
@@ -22,6 +23,7 @@ from planner.logical.nodes import (
     WindowAggregate,
     WindowJoin,
     WindowKind,
+    WindowRank,
     WindowTableFunction,
 )
 
@@ -138,6 +140,9 @@ def window_columns(plan: Plan) -> WindowColumns | None:
             if below is None:
                 return None
             return _projected(plan.projections, below)
+        case WindowRank() | Deduplicate():
+            # Rows pass as they are; the rank is behind their columns.
+            return window_columns(plan.input)
         case UnionAll():
             return _common_columns([window_columns(i) for i in plan.inputs])
         case WindowJoin():

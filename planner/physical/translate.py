@@ -17,14 +17,18 @@ from planner.logical.canonical import canonical_plan
 from planner.logical.nodes import (
     Calc,
     ChangelogNormalize,
+    Deduplicate,
     Expand,
     GroupAggregate,
     Limit,
     Plan,
+    Rank,
     Scan,
+    Sort,
     UnionAll,
     Values,
     WindowAggregate,
+    WindowRank,
     WindowTableFunction,
 )
 from planner.logical.rules.prune_columns import remapped_call
@@ -38,6 +42,7 @@ from planner.physical.aggregates import (
     window_partials,
 )
 from planner.physical.operator_graph import OperatorGraph
+from planner.physical.ranks import translate_ranking
 from planner.physical.sources import configured_parallelism, source_operator
 from planner.physical.streams import Stream, links_from, ordered, schema_of
 from planner.physical.uids import UidFactory, aggregate_layout, fingerprint, location, origin
@@ -120,6 +125,8 @@ class Translator:
                 return self._union(plan)
             case Limit():
                 return self._limit(plan)
+            case Rank() | Deduplicate() | WindowRank() | Sort():
+                return translate_ranking(plan, self)
             case _:
                 raise AssertionError(f"no operator for {type(plan).__name__}")
 

@@ -22,7 +22,6 @@ from planner.logical.nodes import (
     ChangelogNormalize,
     Deduplicate,
     GroupAggregate,
-    Limit,
     Plan,
     Rank,
     ResultSink,
@@ -105,11 +104,6 @@ class Streaming:
                     f"a processing-time window aggregation over {changes[0].changes} changes, which "
                     f"{self._culprit(plan.input)} makes",
                     hint="Use windows of event time: each row is taken back in the window of its own time column.",
-                )
-            case Limit() if not changes[0].is_insert_only:
-                raise not_supported(
-                    f"LIMIT over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
-                    hint="Over bounded sources of inserts, SET 'execution.runtime-mode' = 'batch' gives final rows.",
                 )
             case Sort() if not changes[0].is_insert_only:
                 raise not_supported(

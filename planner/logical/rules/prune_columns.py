@@ -25,6 +25,7 @@ from planner.logical.nodes import (
     GroupAggregate,
     Limit,
     Plan,
+    Rank,
     ResultSink,
     Scan,
     SetOperation,
@@ -33,6 +34,7 @@ from planner.logical.nodes import (
     Values,
     Window,
     WindowAggregate,
+    WindowRank,
     WindowTableFunction,
     inputs_of,
     with_inputs,
@@ -114,6 +116,10 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
             every = frozenset(range(len(plan.columns)))
             inputs = tuple(_exactly(i, every, shared) for i in inputs_of(plan))
             return with_inputs(plan, inputs), _positions(sorted(every))
+        case Rank() | WindowRank() if plan.puts_out_rank and len(plan.input.columns) not in required:
+            # Without its rank a row changes less often.
+            unranked = msgspec.structs.replace(plan, puts_out_rank=False, columns=plan.columns[:-1])
+            return _prune_passing(unranked, required, shared)
         case TableSink() | ResultSink():
             raise AssertionError(f"{type(plan).__name__} cannot stand below another node here")
         case _:

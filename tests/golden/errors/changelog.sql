@@ -21,8 +21,6 @@ SELECT * FROM cdc_without_key
 SET 'execution.runtime-mode' = 'batch';
 SELECT k FROM cdc
 ====
-SELECT k, COUNT(*) FROM src GROUP BY k LIMIT 3
-====
 SET 'table.exec.sink.require-on-conflict' = 'true';
 INSERT INTO claims SELECT k, COUNT(*) FROM src GROUP BY k
 ====
