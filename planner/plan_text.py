@@ -28,6 +28,7 @@ from planner.logical.nodes import (
     TableSink,
     TemporalJoin,
     UnionAll,
+    Unnest,
     Values,
     Window,
     WindowAggregate,
@@ -129,8 +130,21 @@ def node_text(node: Plan) -> str:
             return f"Sink(table=[[{table}]], fields=[{_names(node.columns)}]{conflict})"
         case ResultSink():
             return f"ResultSink(fields=[{_names(node.columns)}])"
+        case Unnest():
+            return f"Unnest({_unnest_text(node)})"
         case _:
             return f"{type(node).__name__}(fields=[{_names(node.columns)}])"
+
+
+def _unnest_text(node: Unnest) -> str:
+    parts = [f"collection=[{node.input.columns[node.collection].name}]"]
+    parts.append(f"joinType=[{'left' if node.is_outer else 'inner'}]")
+    if node.with_ordinality:
+        parts.append("ordinality=[true]")
+    columns = joined_columns(node.columns[: len(node.kept_columns)], node.columns[len(node.kept_columns) :])
+    if node.condition is not None:
+        parts.append(f"where=[{expression_text(node.condition, columns)}]")
+    return ", ".join([*parts, f"select=[{_names(columns)}]"])
 
 
 _SET_OPERATIONS = {

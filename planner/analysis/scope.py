@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 from sqlglot import exp
@@ -20,6 +21,16 @@ class ScopeColumn(msgspec.Struct, frozen=True):
     name: str
     type: DataType
     lost: str = ""
+
+
+class TypedColumn(Protocol):
+    """A column as any step of a plan has it."""
+
+    @property
+    def type(self) -> DataType: ...
+
+    @property
+    def lost(self) -> str: ...
 
 
 class Relation(msgspec.Struct, frozen=True):
@@ -59,7 +70,7 @@ class Scope(msgspec.Struct, frozen=True):
             return self.visible
         return tuple(v for relation in self.relations for v in _visible(relation))
 
-    def with_columns(self, columns: Sequence[ScopeColumn]) -> Scope:
+    def with_columns(self, columns: Sequence[TypedColumn]) -> Scope:
         """The same names over columns that have other types or marks now, as a step above FROM gives them."""
         relations = tuple(
             Relation(
@@ -155,7 +166,7 @@ def _visible(relation: Relation) -> tuple[VisibleColumn, ...]:
     )
 
 
-def retyped(value: Expression, columns: Sequence[ScopeColumn]) -> Expression:
+def retyped(value: Expression, columns: Sequence[TypedColumn]) -> Expression:
     """The value of a visible column over `columns`."""
     if isinstance(value, InputRef):
         return InputRef(value.index, columns[value.index].type)

@@ -13,7 +13,7 @@ import msgspec
 
 from planner.ir.expressions import Expression
 from planner.ir.schema import Schema, TableRef
-from planner.ir.types import ChangelogMode
+from planner.ir.types import ChangelogMode, DataType
 from planner.ir.windows import AlignedWindow
 
 
@@ -167,15 +167,19 @@ class LookupJoin(msgspec.Struct, frozen=True, tag_field="node", tag="lookup-join
 
 class Unnest(msgspec.Struct, frozen=True, tag_field="node", tag="unnest"):
     """`CROSS JOIN UNNEST(collection) [WITH ORDINALITY]`: each input row once per element of column `collection` (ARRAY,
-    MAP or MULTISET). Output: the input's columns, then the element (a ROW element as its fields; a MAP entry as key and
-    value), then the ordinality (INT, from 1) if asked for. `is_outer`: a row without elements is kept, padded with
-    NULLs. Row kinds pass through."""
+    MAP or MULTISET, in which an element counts as often as it is there). Output: the input's columns `kept`, then the
+    element (a ROW element as its fields, all NULL for an element that is NULL; a MAP entry as key and value), then the
+    ordinality (INT, from 1) if asked for. Elements for which `condition` (over the output's columns) is not TRUE are
+    left out. `is_outer`: a row without elements is kept, padded with NULLs. Row kinds pass through."""
 
     uid: str
     name: str
     collection: int
+    collection_type: DataType
+    kept: tuple[int, ...]
     with_ordinality: bool
     is_outer: bool
+    condition: Expression | None
     output: Schema
 
 

@@ -9,7 +9,7 @@ from planner.analysis.expressions import ExpressionBinder
 from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.errors import Span, SqlError, SqlState, not_supported
 from planner.ir import types as t
-from planner.ir.expressions import Expression, InputRef, Literal
+from planner.ir.expressions import Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.types import DataType, TypeRoot
 from planner.logical.build_joins import Source, refuse_duplicate_names
 from planner.logical.expressions import identity
@@ -33,18 +33,18 @@ def join_unnest(left: Source, node: nodes.JoinTable, script: str) -> Source:
     is_outer = node.args["kind"] == "LEFT"
     _check_join(node)
     collection = _collection(right, left.scope, script)
-    source = _unnested(left, collection, right, is_outer)
     on = node.args.get("on")
-    if on is None:
-        return source
-    condition = ExpressionBinder(source.scope, script, "ON").condition(on, "ON")
-    if isinstance(condition, Literal) and condition.value is True:
-        return source
-    if is_outer:
-        hint = "Write ON TRUE; what is to be left of a row's elements can be filtered in an array before."
-        raise not_supported("LEFT JOIN UNNEST with a condition", span_of(on), hint)
-    columns = source.plan.columns
-    return Source(Calc(source.plan, condition, identity(columns), columns), source.scope)
+    if not is_outer or on is None:
+        source = _unnested(left, collection, right, is_outer)
+        if on is None:
+            return source
+        condition = ExpressionBinder(source.scope, script, "ON").condition(on, "ON")
+        columns = source.plan.columns
+        return Source(Calc(source.plan, condition, identity(columns), columns), source.scope)
+    # Within ON an element's columns are as they are; above, they may be missing.
+    inner = _unnested(left, collection, right, is_outer=False)
+    condition = ExpressionBinder(inner.scope, script, "ON").condition(on, "ON")
+    return _unnested(left, collection, right, is_outer=True, condition=condition)
 
 
 def _check_join(node: nodes.JoinTable) -> None:
@@ -66,7 +66,9 @@ def _collection(node: nodes.UnnestTable, scope: Scope, script: str) -> Expressio
     return collection
 
 
-def _unnested(left: Source, collection: Expression, node: nodes.UnnestTable, is_outer: bool) -> Source:
+def _unnested(
+    left: Source, collection: Expression, node: nodes.UnnestTable, is_outer: bool, condition: Expression | None = None
+) -> Source:
     """`left` with the elements of `collection`, which reads its columns; a computed one is not in the result."""
     elements = _element_columns(collection.type, bool(node.args.get("ordinality")), is_outer)
     names, qualifier = _names(node, [c.name for c in elements])
@@ -81,7 +83,9 @@ def _unnested(left: Source, collection: Expression, node: nodes.UnnestTable, is_
         computed = (*plan.columns, Column("UNNEST", collection.type))
         plan = Calc(plan, None, (*identity(plan.columns), collection), computed)
     below = plan.columns
-    plan = Unnest(plan, index, bool(node.args.get("ordinality")), is_outer, (*below, *elements))
+    if condition is not None and len(below) > width:
+        condition = shift_inputs(condition, {i: i + (i >= width) for i in input_indexes(condition)})
+    plan = Unnest(plan, index, bool(node.args.get("ordinality")), is_outer, (*below, *elements), condition)
     if len(below) > width:
         shown = (*identity(kept), *(InputRef(len(below) + i, c.type) for i, c in enumerate(elements)))
         plan = Calc(plan, None, shown, (*kept, *elements))

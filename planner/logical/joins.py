@@ -119,7 +119,8 @@ def _unnest(plan: Unnest, where: _Conditions) -> tuple[Plan, _Conditions]:
     pushed, _, kept = _spread(where, range(width), _NOTHING)
     below = _side(plan.input, pushed)
     columns = (*(_passed(c, s) for c, s in zip(plan.columns, below.columns, strict=False)), *plan.columns[width:])
-    unnest = msgspec.structs.replace(plan, input=below, columns=columns)
+    condition = retyped(plan.condition, columns) if plan.condition is not None else None
+    unnest = msgspec.structs.replace(plan, input=below, columns=columns, condition=condition)
     return unnest, [retyped(part, columns) for part in kept]
 
 

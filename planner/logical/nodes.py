@@ -250,13 +250,20 @@ class LookupJoin(msgspec.Struct, frozen=True):
 
 
 class Unnest(msgspec.Struct, frozen=True):
-    """Each row once per element of the column `collection`: see `planner.ir.joins.Unnest`."""
+    """Each row once per element of the column `collection`: see `planner.ir.joins.Unnest`. `kept`: the input's columns
+    that are put out before the element's; None, until the pruning of columns, is all."""
 
     input: Plan
     collection: int
     with_ordinality: bool
     is_outer: bool
     columns: tuple[Column, ...]
+    condition: Expression | None = None
+    kept: tuple[int, ...] | None = None
+
+    @property
+    def kept_columns(self) -> tuple[int, ...]:
+        return tuple(range(len(self.input.columns))) if self.kept is None else self.kept
 
 
 class SetOperation(msgspec.Struct, frozen=True):

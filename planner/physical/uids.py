@@ -31,6 +31,7 @@ from planner.logical.nodes import (
     TableSink,
     TemporalJoin,
     UnionAll,
+    Unnest,
     Values,
     WindowAggregate,
     WindowJoin,
@@ -92,6 +93,11 @@ def origin(plan: Plan, index: int) -> str:
 
 def _passed_origin(plan: Passing, index: int) -> str:
     """Of a node that puts out its inputs' columns, then its own."""
+    if isinstance(plan, Unnest):
+        kept = plan.kept_columns
+        if index < len(kept):
+            return origin(plan.input, kept[index])
+        return f"UNNEST({origin(plan.input, plan.collection)}).{index - len(kept)}"
     for below in inputs_of(plan):
         if index < len(below.columns):
             return origin(below, index)

@@ -24,6 +24,7 @@ from planner.logical.nodes import (
     LookupJoin,
     Plan,
     TemporalJoin,
+    Unnest,
     Values,
     WindowJoin,
 )
@@ -58,7 +59,9 @@ def _fold_node(node: Plan) -> Plan:
             return msgspec.structs.replace(node, condition=condition, projections=projections)
         case Values():
             return msgspec.structs.replace(node, rows=tuple(tuple(fold(e) for e in row) for row in node.rows))
-        case Join() | IntervalJoin() | TemporalJoin() | WindowJoin() | LookupJoin() if node.condition is not None:
+        case Join() | IntervalJoin() | TemporalJoin() | WindowJoin() | LookupJoin() | Unnest():
+            if node.condition is None:
+                return node
             condition = fold(node.condition)
             is_true = isinstance(condition, Literal) and condition.value is True
             return msgspec.structs.replace(node, condition=None if is_true else condition)

@@ -31,6 +31,7 @@ from planner.logical.nodes import (
     SetOperation,
     TableSink,
     UnionAll,
+    Unnest,
     Values,
     Window,
     WindowAggregate,
@@ -111,6 +112,8 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
         case Limit():
             below, mapping = _prune(plan.input, required, shared)
             return Limit(below, plan.count, plan.offset, below.columns), mapping
+        case Unnest():
+            return _prune_unnest(plan, required, shared)
         case SetOperation():
             # Whole rows are compared.
             every = frozenset(range(len(plan.columns)))
@@ -265,6 +268,26 @@ def _prune_passing(plan: Passing, required: frozenset[int], shared: dict[str, fr
     kept += range(first, len(plan.columns))
     columns = tuple(plan.columns[i] for i in kept)
     return moved(plan, tuple(inputs), tuple(mappings), columns), _positions(kept)
+
+
+def _prune_unnest(node: Unnest, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:
+    """The collection is read, but not put out once more per element where nobody asks for it."""
+    width = len(node.input.columns)
+    in_condition = input_indexes(node.condition) if node.condition is not None else frozenset()
+    passed = {i for i in required | in_condition if i < width} | _identifying(node.input)
+    kept = sorted(passed)
+    below, mapping = _prune(node.input, frozenset({*kept, node.collection}), shared)
+    old = [*kept, *range(width, len(node.columns))]
+    positions = _positions(old)
+    pruned = msgspec.structs.replace(
+        node,
+        input=below,
+        collection=mapping[node.collection],
+        columns=tuple(node.columns[i] for i in old),
+        condition=shift_inputs(node.condition, positions) if node.condition is not None else None,
+        kept=tuple(mapping[i] for i in kept),
+    )
+    return pruned, positions
 
 
 def _identifying(plan: Plan) -> frozenset[int]:
