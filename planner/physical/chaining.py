@@ -15,6 +15,15 @@ _STATEFUL = (
     ir.GroupAggregate,
     ir.SinkMaterializer,
     ir.Limit,
+    ir.Join,
+    ir.IntervalJoin,
+    ir.TemporalJoin,
+    ir.WindowJoin,
+    ir.SetOperation,
+    ir.Rank,
+    ir.Deduplicate,
+    ir.WindowRank,
+    ir.Sort,
     ir.Sink,
 )
 """Operators whose state gives their vertex its name."""

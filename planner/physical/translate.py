@@ -20,12 +20,15 @@ from planner.logical.nodes import (
     Deduplicate,
     Expand,
     GroupAggregate,
+    Join,
     Limit,
     Plan,
     Rank,
     Scan,
+    SetOperation,
     Sort,
     UnionAll,
+    Unnest,
     Values,
     WindowAggregate,
     WindowRank,
@@ -41,11 +44,13 @@ from planner.physical.aggregates import (
     window_in_two_phases,
     window_partials,
 )
+from planner.physical.joins import translate_join, translate_set_operation
 from planner.physical.operator_graph import OperatorGraph
 from planner.physical.ranks import translate_ranking
 from planner.physical.sources import configured_parallelism, source_operator
 from planner.physical.streams import Stream, links_from, ordered, schema_of
 from planner.physical.uids import UidFactory, aggregate_layout, fingerprint, location, origin
+from planner.physical.unnest import translate_unnest
 from planner.settings import PlannerSettings, RuntimeMode
 from planner.streaming.demand import Streaming
 
@@ -121,10 +126,16 @@ class Translator:
                 return self._group_aggregate(plan)
             case Expand():
                 return self._expand(plan)
+            case Unnest():
+                return translate_unnest(plan, self)
             case UnionAll():
                 return self._union(plan)
             case Limit():
                 return self._limit(plan)
+            case Join():
+                return translate_join(plan, self)
+            case SetOperation():
+                return translate_set_operation(plan, self)
             case Rank() | Deduplicate() | WindowRank() | Sort():
                 return translate_ranking(plan, self)
             case _:

@@ -22,12 +22,16 @@ from planner.logical.nodes import (
     ChangelogNormalize,
     Deduplicate,
     GroupAggregate,
+    Join,
     Plan,
     Rank,
     ResultSink,
     Scan,
+    SetOperation,
     Sort,
     TableSink,
+    TemporalJoin,
+    Unnest,
     WindowAggregate,
     inputs_of,
 )
@@ -35,6 +39,7 @@ from planner.plan_text import node_text
 from planner.settings import NonDeterministicUpdate, PlannerSettings, RuntimeMode, UpsertMaterialize
 from planner.streaming.derive import Derivation, merged
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
+from planner.streaming.unnest import unnest_changelog
 from planner.streaming.upserts import sink_key, upserts_suffice
 
 _Producers = Scan | ChangelogNormalize | GroupAggregate | Rank | Deduplicate
@@ -232,16 +237,18 @@ class Streaming:
                 needs, shows = not own.drops_update_before, not own.takes_upserts
             case ResultSink():
                 needs = shows = True
-            case GroupAggregate() | WindowAggregate() | Rank():
+            case GroupAggregate() | WindowAggregate() | Rank() | Join() | SetOperation():
+                # Of a join, too: between an update's old row and its new one the other side may change.
                 needs = True
             case ChangelogNormalize():
                 needs = False
             case _:
                 pass
-        for below in inputs_of(plan):
-            if needs:
+        for side, below in enumerate(inputs_of(plan)):
+            side_needs, side_shows = _of_side(plan, side, needs, shows)
+            if side_needs:
                 self._needs_update_before.add(id(below))
-            if shows:
+            if side_shows:
                 self._shows_changes.add(id(below))
 
     def _settle(self, plan: Plan) -> None:
@@ -255,7 +262,7 @@ class Streaming:
                     changelog = msgspec.structs.replace(changelog, has_update_before=is_needed)
                 if isinstance(plan, GroupAggregate | Rank | Deduplicate):
                     emission = self._emission(plan)
-            case Scan():
+            case Scan() | Join() | SetOperation():
                 changelog = properties.changelog
             case TableSink():
                 changelog = self._sunk(plan, self.of(plan.input).changelog)
@@ -263,6 +270,8 @@ class Streaming:
                 changelog = properties.changelog
                 if not changelog.is_insert_only:
                     changelog = merged(tuple(self.of(i).changelog for i in inputs_of(plan)))
+                if isinstance(plan, Unnest):
+                    changelog = unnest_changelog(changelog)
         state = properties.state
         if isinstance(plan, TableSink) and self._sinks[id(plan)].materializer is not None:
             state = StateBound.BY_TTL if self._settings.state_ttl_ms else StateBound.BY_KEYS
@@ -283,6 +292,14 @@ class Streaming:
         if own.drops_update_before and given.has_updates:
             return msgspec.structs.replace(given, has_update_before=False)
         return given
+
+
+def _of_side(plan: Plan, side: int, needs: bool, shows: bool) -> tuple[bool, bool]:
+    """What a node asks of its left (0) or right (1) input: −U, and each single change. The versions of a temporal join
+    end each other: an old row would blank the version it is of, and each version counts."""
+    if isinstance(plan, TemporalJoin) and side == 1:
+        return False, True
+    return needs, shows
 
 
 def _is_processing_time(plan: WindowAggregate) -> bool:

@@ -6,6 +6,8 @@ really sent, is `planner.streaming.demand`'s half.
 
 from __future__ import annotations
 
+import itertools
+
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal
 from planner.ir.operators import AggregateFunction, ChangelogMode
@@ -16,15 +18,17 @@ from planner.logical.nodes import (
     Deduplicate,
     Expand,
     GroupAggregate,
+    Join,
     Limit,
     OverRank,
     Plan,
     Rank,
     ResultSink,
     Scan,
+    SetOperation,
     Sort,
     TableSink,
-    UnionAll,
+    Unnest,
     Values,
     Window,
     WindowAggregate,
@@ -32,6 +36,7 @@ from planner.logical.nodes import (
     WindowTableFunction,
     inputs_of,
 )
+from planner.streaming import joins
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.ranks import (
     deduplicate_changelog,
@@ -41,10 +46,13 @@ from planner.streaming.ranks import (
     sort_state,
     window_rank_keys,
 )
+from planner.streaming.unnest import unnest_changelog, unnest_constants, unnest_keys
 
 INSERTS = Changelog()
 ALL_CHANGES = Changelog(has_updates=True, has_update_before=True, deletes=Deletes.FULL)
 _WINDOW_COLUMNS = 3
+_VARIANTS_MAX = 16
+"""Of one upsert key, where its columns are put out several times."""
 _NO_KEYS: frozenset[UpsertKey] = frozenset()
 
 
@@ -96,6 +104,8 @@ class Derivation:
                 return rank_changelog(plan, inputs[0].changelog)
             case Deduplicate():
                 return deduplicate_changelog(plan)
+            case Unnest():
+                return unnest_changelog(inputs[0].changelog)
             case OverRank():
                 # Each row may change the ranks of all others.
                 return ALL_CHANGES
@@ -105,6 +115,8 @@ class Derivation:
                 has_updates = bool(plan.aggregates)
                 deletes = Deletes.NONE if inputs[0].changelog.is_insert_only else Deletes.FULL
                 return Changelog(has_updates, has_updates, deletes)
+            case Join() | SetOperation():
+                return INSERTS if self._is_batch else _two_inputs_changelog(plan, inputs)
             case _:
                 return merged(tuple(i.changelog for i in inputs))
 
@@ -129,6 +141,10 @@ class Derivation:
                 if keeps_values(plan, inputs[0].changelog):
                     otherwise = StateBound.UNBOUNDED
                 return self._keyed_bound(is_bounded, otherwise, plan.state_ttl_ms)
+            case Join():
+                return joins.join_state(plan, inputs[0], inputs[1], self._state_ttl_ms)
+            case SetOperation():
+                return self._keyed_bound(is_bounded, StateBound.BY_KEYS)
             case _:
                 return StateBound.NONE
 
@@ -146,6 +162,13 @@ def merged(changelogs: tuple[Changelog, ...]) -> Changelog:
     deletes = next((d for d in (Deletes.BY_KEY, Deletes.FULL) if d in kinds), Deletes.NONE)
     updating = [c for c in changelogs if c.has_updates]
     return Changelog(bool(updating), bool(updating) and all(c.has_update_before for c in updating), deletes)
+
+
+def _two_inputs_changelog(plan: Join | SetOperation, inputs: tuple[Properties, ...]) -> Changelog:
+    left, right = (i.changelog for i in inputs)
+    if isinstance(plan, SetOperation):
+        return joins.set_operation_changelog(plan.kind, left, right)
+    return joins.join_changelog(plan.kind, left, right)
 
 
 def keeps_values(plan: GroupAggregate, input_: Changelog) -> bool:
@@ -212,9 +235,15 @@ def _upsert_keys(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[Upsert
             return rank_keys(plan, inputs[0].upsert_keys)
         case Deduplicate():
             return frozenset({frozenset(plan.keys)})
+        case Unnest():
+            return unnest_keys(plan, inputs[0].upsert_keys)
         case WindowRank():
             return window_rank_keys(plan, inputs[0].upsert_keys)
-        case OverRank() | UnionAll() | Values():
+        case Join():
+            return joins.join_upsert_keys(plan, inputs[0], inputs[1])
+        case SetOperation():
+            return joins.set_operation_keys(plan, inputs[0], inputs[1])
+        case _:
             # Branches of a union may share any key.
             return _NO_KEYS
 
@@ -244,13 +273,18 @@ def _is_lossless(source: t.DataType, target: t.DataType) -> bool:
 
 
 def _kept_keys(projections: tuple[Expression, ...], keys: frozenset[UpsertKey]) -> frozenset[UpsertKey]:
-    """A projection keeps the keys of which it passes every column."""
-    positions: dict[int, int] = {}
+    """A projection keeps the keys of which it passes every column, under each of the names it gives them."""
+    positions: dict[int, list[int]] = {}
     for i, projection in enumerate(projections):
         column = kept_column(projection)
         if column is not None:
-            positions.setdefault(column, i)
-    return frozenset(frozenset(positions[c] for c in key) for key in keys if all(c in positions for c in key))
+            positions.setdefault(column, []).append(i)
+    found: set[UpsertKey] = set()
+    for key in keys:
+        if all(c in positions for c in key):
+            variants = itertools.product(*(positions[c] for c in sorted(key)))
+            found.update(frozenset(v) for v in itertools.islice(variants, _VARIANTS_MAX))
+    return frozenset(found)
 
 
 def _expanded_keys(plan: Expand, keys: frozenset[UpsertKey]) -> frozenset[UpsertKey]:
@@ -307,9 +341,13 @@ def _constants(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[int]:
             )
         case Limit() | Sort() | TableSink() | ResultSink() | WindowTableFunction():
             return inputs[0].constants
+        case Unnest():
+            return unnest_constants(plan, inputs[0].constants)
         case OverRank() | Rank() | Deduplicate() | WindowRank():
             # The rank comes behind the input's columns.
             return inputs[0].constants
+        case Join():
+            return joins.join_constants(plan, inputs[0], inputs[1])
         case _:
             return frozenset()
 
