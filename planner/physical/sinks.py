@@ -8,6 +8,7 @@ from planner.ir import operators as ir
 from planner.ir.operators import ChangelogMode, ConflictAction
 from planner.logical.canonical import canonical_plan
 from planner.logical.nodes import ResultSink, TableSink
+from planner.physical.changes import without_update_before
 from planner.physical.sources import configured_parallelism, table_ref
 from planner.physical.streams import Stream, schema_of
 from planner.physical.translate import Translator
@@ -29,7 +30,7 @@ def translate_table_sink(sink: TableSink, translator: Translator) -> None:
         stream = _materialized(sink, plan, plan.materializer, stream, parallelism, translator)
     else:
         if plan.drops_update_before and given.has_updates and given.has_update_before:
-            stream = _without_update_before(stream, translator)
+            stream = without_update_before(stream, translator)
         hash_keys = _hash_keys(sink, plan, stream, parallelism, translator)
     uid = translator.uids.make("sink", str(sink.path), sink.options["connector"])
     group = sink.options.get("sink.slot-sharing-group", "")
@@ -101,15 +102,6 @@ def _hash_keys(
             hint="Declare PRIMARY KEY (…) NOT ENFORCED, or leave 'sink.parallelism' out.",
         )
     return stream.columns(plan.key) if moves or is_apart or mode is KeyedShuffle.FORCE else ()
-
-
-def _without_update_before(stream: Stream, translator: Translator) -> Stream:
-    """The stream, which may be several for UNION ALL, without −U."""
-    schema = translator.graph[stream.producers[0]].output
-    uid = translator.uids.make(translator.sink_name, "drop-update-before")
-    operator = ir.DropUpdateBefore(uid, "DropUpdateBefore", schema)
-    added = translator.add(operator, stream.parallelism, stream, (), ChangelogMode.UPSERT)
-    return Stream((added,), stream.parallelism, stream.selection, stream.order[:1])
 
 
 def _materialized(
