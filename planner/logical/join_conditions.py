@@ -49,7 +49,13 @@ def _call_may_raise(call: Call) -> bool:
         source, target = call.args[0].type, call.type
         is_nested = bool(source.fields or source.element is not None)
         return is_nested or cast_can_raise(source, target) or (target.is_timestamp and (target.precision or 0) > 6)
-    return registry.BY_ID[call.function].can_raise
+    row = registry.BY_ID.get(call.function)
+    return row is not None and row.can_raise
+
+
+def reads_outer_query(expression: Expression) -> bool:
+    """Whether it holds a call that is no function: a column of the query around, until that is taken away."""
+    return any(isinstance(e, Call) and e.function not in registry.BY_ID for e in walk(expression))
 
 
 # -- rows of NULLs ------------------------------------------------------------------------------------
@@ -86,8 +92,8 @@ def _is_null(expression: Expression, columns: frozenset[int]) -> bool:
         case Call(function="IN", args=(tested, *_)):
             return _is_null(tested, columns)
         case Call(function=function, args=args):
-            row = registry.BY_ID[function]
-            is_strict = row.nullability is Nullability.ANY_ARGUMENT and not row.lazy
+            row = registry.BY_ID.get(function)
+            is_strict = row is not None and row.nullability is Nullability.ANY_ARGUMENT and not row.lazy
             return is_strict and any(_is_null(a, columns) for a in args)
 
 
@@ -144,6 +150,8 @@ def equi_keys(left: Plan, right: Plan, condition: Iterable[Expression]) -> EquiK
 def _equality(part: Expression, width: int) -> _Equality | None:
     part = _null_safe_form(part) or part
     if not isinstance(part, Call) or part.function not in _EQUALITIES or not is_deterministic(part):
+        return None
+    if reads_outer_query(part):
         return None
     first, second = part.args
     if _side(first, width) == 1 and _side(second, width) == 0:

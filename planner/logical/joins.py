@@ -22,8 +22,17 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs, substitute
 from planner.ir.operators import JoinKind
 from planner.logical.expressions import conjunction, identity, is_deterministic
-from planner.logical.join_conditions import EquiKeys, conjuncts, equi_keys, may_raise, rejects_nulls, retyped
+from planner.logical.join_conditions import (
+    EquiKeys,
+    conjuncts,
+    equi_keys,
+    may_raise,
+    reads_outer_query,
+    rejects_nulls,
+    retyped,
+)
 from planner.logical.nodes import AsOfJoin, Calc, Column, Join, Plan, Unnest
+from planner.logical.ranks import settled_ranks
 from planner.logical.rules.interval_join import interval_join
 from planner.logical.rules.temporal_join import as_of_join
 from planner.logical.rules.window_join import window_join
@@ -69,11 +78,11 @@ def _settled(plan: Plan, where: _Conditions) -> tuple[Plan, _Conditions]:
 
 
 def filtered(plan: Plan, conditions: _Conditions) -> Plan:
-    """The plan with a filter above, if there is one."""
+    """The plan with a filter above, if there is one; it may bound a rank below."""
     if not conditions:
         return plan
-    condition = retyped(conjunction(conditions) or conditions[0], plan.columns)
-    return Calc(plan, condition, identity(plan.columns), plan.columns)
+    condition = conjunction(retyped(part, plan.columns) for part in conditions)
+    return settled_ranks(Calc(plan, condition, identity(plan.columns), plan.columns))
 
 
 def _side(plan: Plan, conditions: _Conditions) -> Plan:
@@ -90,7 +99,7 @@ def _calc(plan: Calc, where: _Conditions) -> tuple[Plan, _Conditions]:
     kept: _Conditions = []
     for part in where:
         read = [plan.projections[i] for i in input_indexes(part)]
-        can_pass = is_deterministic(part) and all(is_deterministic(e) for e in read)
+        can_pass = _may_move(part) and all(is_deterministic(e) for e in read)
         moved = substitute(part, plan.projections)
         if can_pass and not (kept and may_raise(moved)):
             below.append(moved)
@@ -133,7 +142,8 @@ def _join(join: Join, where: _Conditions) -> tuple[Plan, _Conditions]:
     kind = _simplified(join.kind, where, width, right_width)
     on = [*(_key_equality(join, i) for i in range(len(join.left_keys))), *conjuncts(join.condition)]
     if kind is JoinKind.INNER:
-        on, where = [*on, *where], []
+        on += [part for part in where if not reads_outer_query(part)]
+        where = [part for part in where if reads_outer_query(part)]
     keeps_left = kind in (JoinKind.LEFT, JoinKind.FULL, JoinKind.ANTI)
     on_left, on_right, rest = _spread(
         on,
@@ -188,12 +198,17 @@ def _spread(
     for part in conditions:
         read = input_indexes(part)
         place = 2
-        if read and is_deterministic(part):
+        if read and _may_move(part):
             place = 0 if all(i in left for i in read) else 1 if all(i in right for i in read) else 2
         if may_raise(part) and (is_guarded or any(found[other] for other in range(3) if other != place)):
             place = 2
         found[place].append(part)
     return found
+
+
+def _may_move(part: Expression) -> bool:
+    """What reads the query around stays in WHERE, where it is looked for."""
+    return is_deterministic(part) and not reads_outer_query(part)
 
 
 def _shifted(expression: Expression, by: int) -> Expression:
@@ -247,7 +262,8 @@ def _as_of(join: AsOfJoin, where: _Conditions) -> tuple[Plan, _Conditions]:
     pushed, _, rest = _spread(where, range(width), _NOTHING, is_guarded=join.condition is not None)
     condition = conjuncts(join.condition)
     if join.kind is JoinKind.INNER:
-        condition, rest = [*condition, *rest], []
+        condition += [part for part in rest if not reads_outer_query(part)]
+        rest = [part for part in rest if reads_outer_query(part)]
     left, right = _side(join.left, pushed), _side(join.right, [])
     sides = (*left.columns, *right.columns)
     bare = msgspec.structs.replace(
