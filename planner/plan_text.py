@@ -116,8 +116,8 @@ def node_text(node: Plan) -> str:
             return f"Expand(projects=[{sets}], fields=[{_names(node.columns)}])"
         case UnionAll():
             return f"UnionAll(fields=[{_names(node.columns)}])"
-        case Join():
-            return f"Join({join_text(node)})"
+        case Join() | IntervalJoin() | WindowJoin() | TemporalJoin():
+            return f"{type(node).__name__}({join_text(node)})"
         case SetOperation():
             return f"{_SET_OPERATIONS[node.kind]}(fields=[{_names(node.columns)}])"
         case OverRank() | Rank() | WindowRank() | Deduplicate() | Sort():
@@ -165,11 +165,34 @@ def join_text(node: Join | IntervalJoin | TemporalJoin | WindowJoin) -> str:
         f"{columns[left].name} {'IS NOT DISTINCT FROM' if is_safe else '='} {columns[width + right].name}"
         for left, right, is_safe in zip(node.left_keys, node.right_keys, null_safe, strict=True)
     ]
-    parts = [f"joinType=[{node.kind.value}]", f"on=[{' AND '.join(keys) or 'true'}]"]
+    parts = [f"joinType=[{node.kind.value}]", f"on=[{' AND '.join(keys) or 'true'}]", *_timing(node, columns)]
     if node.condition is not None:
         parts.append(f"where=[{expression_text(node.condition, columns)}]")
     parts.append(f"select=[{_names(columns[: len(node.columns)])}]")
     return ", ".join(parts)
+
+
+def _timing(node: Join | IntervalJoin | TemporalJoin | WindowJoin, columns: tuple[Column, ...]) -> list[str]:
+    """What bounds the state of a join."""
+    width = len(node.left.columns)
+    match node:
+        case IntervalJoin():
+            is_processing_time = node.is_processing_time
+            left = "left PROCTIME()" if is_processing_time else columns[node.left_time].name
+            right = "right PROCTIME()" if is_processing_time else columns[width + node.right_time].name
+            lower, upper = (_moved(left, ms) for ms in (node.lower_ms, node.upper_ms))
+            return [f"time=[{right} BETWEEN {lower} AND {upper}]"]
+        case WindowJoin():
+            left, right = columns[node.left_end].name, columns[width + node.right_end].name
+            return [f"window=[{window_text(node.window, f'end=[{left} = {right}]')}]"]
+        case TemporalJoin():
+            return [f"time=[{columns[width + node.right_time].name} AS OF {columns[node.left_time].name}]"]
+        case Join():
+            return []
+
+
+def _moved(time: str, by_ms: int) -> str:
+    return time if by_ms == 0 else f"{time} {'-' if by_ms < 0 else '+'} {duration_text(abs(by_ms))}"
 
 
 def joined_columns(left: tuple[Column, ...], right: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -235,6 +258,11 @@ def _window(window: Window | AttachedWindow, columns: tuple[Column, ...]) -> str
         place, window = f"end=[{columns[window.end_index].name}]", window.window
     else:
         place = f"time=[{'PROCTIME()' if window.time_index is None else columns[window.time_index].name}]"
+    return window_text(window, place)
+
+
+def window_text(window: Window, place: str) -> str:
+    """The window, and which column it is of."""
     text = f"{window.kind.value}({place}, size=[{duration_text(window.size_ms)}]"
     if window.kind is not WindowKind.TUMBLE:
         text += f", {'slide' if window.kind is WindowKind.HOP else 'step'}=[{duration_text(window.step_ms)}]"

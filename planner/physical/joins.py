@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from planner.ir import operators as ir
 from planner.ir.operators import ChangelogMode, JoinKind
 from planner.logical.canonical import canonical_plan
-from planner.logical.nodes import Join, Plan, SetOperation
+from planner.logical.nodes import Join, Plan, SetOperation, TwoInputs
 from planner.physical.streams import Stream, schema_of
 from planner.physical.uids import condition_origin, fingerprint, join_keys_origin, origin, row_layout
 from planner.settings import RuntimeMode
@@ -27,7 +27,7 @@ _NAMES = {
 }
 
 
-def input_streams(plan: Join | SetOperation, translator: Translator) -> tuple[Stream, Stream]:
+def input_streams(plan: TwoInputs, translator: Translator) -> tuple[Stream, Stream]:
     """Both inputs with exactly the columns of the plan: whole rows are kept in state."""
     left, right = (_exact(side, translator) for side in (plan.left, plan.right))
     return left, right

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from planner.ir import operators as ir
 from planner.ir.operators import ChangelogMode
 from planner.logical.canonical import canonical_plan
-from planner.logical.nodes import IntervalJoin, Plan, TemporalJoin, WindowJoin
+from planner.logical.nodes import IntervalJoin, TemporalJoin, WindowJoin
 from planner.logical.rules.interval_join import watermark_delay_ms
 from planner.physical.aggregates import aligned_window
 from planner.physical.changes import without_update_before
+from planner.physical.joins import input_streams
 from planner.physical.streams import Stream, schema_of
 from planner.physical.uids import condition_origin, fingerprint, join_keys_origin, origin, row_layout
 
@@ -22,7 +23,7 @@ _TimedJoin = IntervalJoin | TemporalJoin | WindowJoin
 
 def translate_timed_join(plan: _TimedJoin, translator: Translator) -> Stream:
     """The operator of the join, behind exchanges by its keys; rows of a window meet by the window, too."""
-    left, right = _side(plan.left, translator), _side(plan.right, translator)
+    left, right = input_streams(plan, translator)
     left_keys, right_keys = plan.left_keys, plan.right_keys
     operator: ir.Operator
     match plan:
@@ -41,12 +42,6 @@ def translate_timed_join(plan: _TimedJoin, translator: Translator) -> Stream:
     stream = translator.add_two_inputs(operator, left, right, (left_keys, right_keys), mode)
     translator.fingerprints.append(fingerprint(operator.uid, _layout(plan), canonical_plan(plan)))
     return stream
-
-
-def _side(plan: Plan, translator: Translator) -> Stream:
-    """An input with exactly the plan's columns: what is not read is not kept in state."""
-    stream = translator.stream(plan)
-    return stream if stream.selection is None else translator.materialised(stream, plan)
 
 
 def _uid(plan: _TimedJoin, kind: str, translator: Translator) -> str:

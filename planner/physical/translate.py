@@ -20,6 +20,7 @@ from planner.logical.nodes import (
     Deduplicate,
     Expand,
     GroupAggregate,
+    IntervalJoin,
     Join,
     Limit,
     Plan,
@@ -27,10 +28,12 @@ from planner.logical.nodes import (
     Scan,
     SetOperation,
     Sort,
+    TemporalJoin,
     UnionAll,
     Unnest,
     Values,
     WindowAggregate,
+    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )
@@ -49,6 +52,7 @@ from planner.physical.operator_graph import OperatorGraph
 from planner.physical.ranks import translate_ranking
 from planner.physical.sources import configured_parallelism, source_operator
 from planner.physical.streams import Stream, links_from, ordered, schema_of
+from planner.physical.timed_joins import translate_timed_join
 from planner.physical.uids import UidFactory, aggregate_layout, fingerprint, location, origin
 from planner.physical.unnest import translate_unnest
 from planner.settings import PlannerSettings, RuntimeMode
@@ -134,6 +138,8 @@ class Translator:
                 return self._limit(plan)
             case Join():
                 return translate_join(plan, self)
+            case IntervalJoin() | WindowJoin() | TemporalJoin():
+                return translate_timed_join(plan, self)
             case SetOperation():
                 return translate_set_operation(plan, self)
             case Rank() | Deduplicate() | WindowRank() | Sort():

@@ -22,6 +22,7 @@ from planner.logical.nodes import (
     ChangelogNormalize,
     Deduplicate,
     GroupAggregate,
+    IntervalJoin,
     Join,
     Plan,
     Rank,
@@ -33,12 +34,14 @@ from planner.logical.nodes import (
     TemporalJoin,
     Unnest,
     WindowAggregate,
+    WindowJoin,
     inputs_of,
 )
 from planner.plan_text import node_text
 from planner.settings import NonDeterministicUpdate, PlannerSettings, RuntimeMode, UpsertMaterialize
 from planner.streaming.derive import Derivation, merged
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
+from planner.streaming.timed_joins import changing_side, refusal_of_changes, timed_join_changelog
 from planner.streaming.unnest import unnest_changelog
 from planner.streaming.upserts import sink_key, upserts_suffice
 
@@ -115,6 +118,11 @@ class Streaming:
                     f"ORDER BY over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
                     hint="With LIMIT n the first n rows are kept up to date.",
                 )
+            case IntervalJoin() | WindowJoin():
+                side = changing_side(plan, changes)
+                if side is not None:
+                    given = self._derivation.of(side).changelog.changes
+                    raise refusal_of_changes(plan, given, self._culprit(side))
             case TableSink():
                 self._sinks[id(plan)] = self._sink_plan(plan)
             case _:
@@ -264,6 +272,8 @@ class Streaming:
                     emission = self._emission(plan)
             case Scan() | Join() | SetOperation():
                 changelog = properties.changelog
+            case TemporalJoin():
+                changelog = timed_join_changelog(plan, self.of(plan.left).changelog)
             case TableSink():
                 changelog = self._sunk(plan, self.of(plan.input).changelog)
             case _:

@@ -18,6 +18,7 @@ from planner.logical.nodes import (
     Deduplicate,
     Expand,
     GroupAggregate,
+    IntervalJoin,
     Join,
     Limit,
     OverRank,
@@ -28,15 +29,17 @@ from planner.logical.nodes import (
     SetOperation,
     Sort,
     TableSink,
+    TemporalJoin,
     Unnest,
     Values,
     Window,
     WindowAggregate,
+    WindowJoin,
     WindowRank,
     WindowTableFunction,
     inputs_of,
 )
-from planner.streaming import joins
+from planner.streaming import joins, timed_joins
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.ranks import (
     deduplicate_changelog,
@@ -115,6 +118,8 @@ class Derivation:
                 has_updates = bool(plan.aggregates)
                 deletes = Deletes.NONE if inputs[0].changelog.is_insert_only else Deletes.FULL
                 return Changelog(has_updates, has_updates, deletes)
+            case IntervalJoin() | WindowJoin() | TemporalJoin():
+                return timed_joins.timed_join_changelog(plan, inputs[0].changelog)
             case Join() | SetOperation():
                 return INSERTS if self._is_batch else _two_inputs_changelog(plan, inputs)
             case _:
@@ -143,6 +148,8 @@ class Derivation:
                 return self._keyed_bound(is_bounded, otherwise, plan.state_ttl_ms)
             case Join():
                 return joins.join_state(plan, inputs[0], inputs[1], self._state_ttl_ms)
+            case IntervalJoin() | WindowJoin() | TemporalJoin():
+                return timed_joins.timed_join_state(plan, inputs[1])
             case SetOperation():
                 return self._keyed_bound(is_bounded, StateBound.BY_KEYS)
             case _:
@@ -241,6 +248,8 @@ def _upsert_keys(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[Upsert
             return window_rank_keys(plan, inputs[0].upsert_keys)
         case Join():
             return joins.join_upsert_keys(plan, inputs[0], inputs[1])
+        case IntervalJoin() | WindowJoin() | TemporalJoin():
+            return timed_joins.timed_join_keys(plan, inputs[0], inputs[1])
         case SetOperation():
             return joins.set_operation_keys(plan, inputs[0], inputs[1])
         case _:
@@ -348,6 +357,8 @@ def _constants(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[int]:
             return inputs[0].constants
         case Join():
             return joins.join_constants(plan, inputs[0], inputs[1])
+        case IntervalJoin() | WindowJoin() | TemporalJoin():
+            return timed_joins.timed_join_constants(plan, inputs[0], inputs[1])
         case _:
             return frozenset()
 
