@@ -239,21 +239,11 @@ class Streaming:
         """Passes what is needed of the node's output on to its inputs; consumers have been visited."""
         me = id(plan)
         needs, shows = me in self._needs_update_before, me in self._shows_changes
-        match plan:
-            case TableSink():
-                own = self._sinks[me]
-                needs, shows = not own.drops_update_before, not own.takes_upserts
-            case ResultSink():
-                needs = shows = True
-            case GroupAggregate() | WindowAggregate() | Rank() | Join() | SetOperation():
-                # Of a join, too: between an update's old row and its new one the other side may change.
-                needs = True
-            case ChangelogNormalize():
-                needs = False
-            case _:
-                pass
+        if isinstance(plan, TableSink):
+            own = self._sinks[me]
+            needs, shows = not own.drops_update_before, not own.takes_upserts
         for side, below in enumerate(inputs_of(plan)):
-            side_needs, side_shows = _of_side(plan, side, needs, shows)
+            side_needs, side_shows = asked_of_input(plan, side, needs, shows)
             if side_needs:
                 self._needs_update_before.add(id(below))
             if side_shows:
@@ -304,12 +294,22 @@ class Streaming:
         return given
 
 
-def _of_side(plan: Plan, side: int, needs: bool, shows: bool) -> tuple[bool, bool]:
-    """What a node asks of its left (0) or right (1) input: −U, and each single change. The versions of a temporal join
-    end each other: an old row would blank the version it is of, and each version counts."""
-    if isinstance(plan, TemporalJoin) and side == 1:
-        return False, True
-    return needs, shows
+def asked_of_input(plan: Plan, side: int, needs: bool, shows: bool) -> tuple[bool, bool]:
+    """What a node of which −U (`needs`) and each single change (`shows`) are asked, asks of its left (0) or right (1)
+    input."""
+    match plan:
+        case ResultSink():
+            return True, True
+        case GroupAggregate() | WindowAggregate() | Rank() | Join() | SetOperation():
+            # Of a join, too: between an update's old row and its new one the other side may change.
+            return True, shows
+        case ChangelogNormalize():
+            return False, shows
+        case TemporalJoin() if side == 1:
+            # The versions end each other: an old row would blank the version it is of, and each version counts.
+            return False, True
+        case _:
+            return needs, shows
 
 
 def _is_processing_time(plan: WindowAggregate) -> bool:
