@@ -19,15 +19,19 @@ from runtime.operators.environment import TaskEnvironment
 from runtime.operators.expand import ExpandOperator
 from runtime.operators.group_aggregate import GroupAggregateOperator
 from runtime.operators.group_aggregate_local import LocalGroupAggregateOperator
+from runtime.operators.join import JoinOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
+from runtime.operators.set_operation import SetOperationOperator
 from runtime.operators.sink import SinkOperator
 from runtime.operators.sink_materializer import SinkMaterializerOperator
 from runtime.operators.source import SourceOperator as TableSourceOperator
+from runtime.operators.unnest import UnnestOperator
 from runtime.operators.values import ValuesOperator
 from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
 from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
 
+TwoInputs = ir.Join | ir.IntervalJoin | ir.TemporalJoin | ir.WindowJoin | ir.SetOperation
 ContextOf = Callable[[ir.Operator], OperatorContext]
 
 
@@ -85,6 +89,8 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return AssignWindowsOperator(node, context)
         case ir.Expand():
             return ExpandOperator(node, context)
+        case ir.Unnest():
+            return UnnestOperator(node, context)
         case ir.LocalWindowAggregate():
             return LocalWindowAggregateOperator(node)
         case ir.GlobalWindowAggregate():
@@ -99,6 +105,8 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return SinkMaterializerOperator(node, context)
         case ir.DropUpdateBefore():
             return DropUpdateBeforeOperator(node)
+        case ir.Join() | ir.IntervalJoin() | ir.TemporalJoin() | ir.WindowJoin() | ir.SetOperation():
+            return build_two_inputs(node, context)
         case ir.Limit():
             return LimitOperator(node, context, environment)
         case ir.Sink():
@@ -107,5 +115,15 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return CollectOperator(node, context, environment)
         case ir.Source() | ir.Values():
             raise AssertionError(f"{node.uid}: a source is the first operator of its chain")
+        case _:
+            assert_never(node)
+
+
+def build_two_inputs(node: TwoInputs, context: OperatorContext) -> Operator:
+    match node:
+        case ir.Join():
+            return JoinOperator(node, context)
+        case ir.SetOperation():
+            return SetOperationOperator(node, context)
         case _:
             assert_never(node)
