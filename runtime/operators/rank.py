@@ -1,0 +1,230 @@
+"""Top-N: the best rows of each partition, kept up to date, as a changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from planner.ir.operators import Emission
+from planner.ir.ranks import Rank, RankFunction
+from planner.ir.types import ChangelogMode, arrow_schema
+from runtime.checkpoint.snapshot import OperatorSnapshot
+from runtime.elements import Batch
+from runtime.operators.group_aggregate import RETRACTIONS_WITHOUT_STATE
+from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER
+from runtime.operators.group_aggregate_scan import Bools, Ints
+from runtime.operators.order_keys import OrderKeys, exact_ties
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.rank_changes import EveryChange, Range, net_changes, relevant
+from runtime.operators.rank_entries import (
+    Entries,
+    Lives,
+    Run,
+    Stored,
+    entries_of,
+    lives_by_content,
+    lives_by_key,
+    run_of,
+)
+from runtime.operators.rank_rows import PartitionKeys, RankedRows, RankRows
+from runtime.state.backends import open_backend
+
+Array = Any
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """What a batch touches: its rows by partition and arrival, the partitions' keys and key groups, stored rows."""
+
+    run: Run
+    keys: list[Array]
+    groups: Any
+    stored: Stored
+    rows: RankedRows
+    codes: Ints
+
+
+class RankOperator:
+    """The table holds a row per (partition, arrival number): over inserts those that rank up to `last`, else all. Over
+    inserts a partition that is full also has a bound, so that most rows are turned away by one comparison."""
+
+    def __init__(self, node: Rank, context: OperatorContext) -> None:
+        self._node = node
+        self._context = context
+        self._schema = arrow_schema(node.output.types)
+        self._row_schema = pa.schema(list(self._schema)[: len(self._schema) - node.puts_out_rank])
+        self._retracting = node.input_changelog is not ChangelogMode.INSERT_ONLY
+        self._keys = PartitionKeys(self._row_schema, node.keys, context.max_parallelism)
+        self._order = OrderKeys(node.order, self._row_schema.types)
+        self._range = Range(node.function, node.first, node.last, node.puts_out_rank)
+        self._backend = open_backend(node.uid, context)
+        self._rows: RankRows
+        self._ignored = 0
+
+    @property
+    def uid(self) -> str:
+        return self._node.uid
+
+    def open(self) -> None:
+        """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
+        # A bound outlives rows that expire.
+        has_bounds = not self._retracting and not self._node.state_ttl_ms
+        self._rows = RankRows(
+            self._backend, self._row_schema, self._keys, ttl_ms=self._node.state_ttl_ms, has_bounds=has_bounds
+        )
+        if self._context.restore is not None:
+            self._ignored = self._context.restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Raises StateTooLargeError."""
+        batch = self._within_bounds(batch)
+        if batch.row_count == 0 or self._node.last < self._node.first:
+            return
+        touched = self._touched(batch.data)
+        lives = self._lives(batch, touched) if self._retracting else None
+        entries = entries_of(touched.run, touched.stored, touched.codes, self._range.function, lives)
+        if lives is not None:
+            self._ignored += lives.unknown
+        self._store(touched, entries)
+        if not self._node.emits_at_end:
+            yield from self._changes(touched, entries)
+
+    def advance(self, watermark_ms: int) -> Iterator[Batch]:
+        yield from ()
+
+    def end(self, drain: bool) -> Iterator[Batch]:
+        """Batch execution: the final rows, partition by partition in order of rank."""
+        if not (drain and self._node.emits_at_end):
+            return
+        columns, numbers = self._rows.all_rows()
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._row_schema)
+        if not rows.num_rows:
+            return
+        partitions = self._keys.numbers(self._keys.of(rows))
+        by_arrival = np.lexsort((numbers, partitions))
+        run = run_of(partitions[by_arrival], by_arrival)
+        ranked = RankedRows([column.slice(0, 0) for column in columns], [c.take(pa.array(by_arrival)) for c in columns])
+        nothing = np.zeros(0, dtype=np.int64)
+        codes = self._order.codes(ranked.columns, len(by_arrival))
+        entries = entries_of(run, Stored(nothing, nothing, nothing), codes, self._range.function)
+        ranks = entries.better(entries.stays, self._range.function) + 1
+        shown = np.flatnonzero((ranks >= self._range.first) & (ranks <= self._range.last))
+        for first in range(0, len(shown), OUTPUT_ROWS_MAX):
+            piece = shown[first : first + OUTPUT_ROWS_MAX]
+            index: Any = pa.array(entries.places[piece])
+            out = [column.take(index) for column in ranked.columns]
+            if self._node.puts_out_rank:
+                out.append(pa.array(ranks[piece]))
+            yield Batch(pa.RecordBatch.from_arrays(out, schema=self._schema))
+
+    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        write_segments = self._backend.capture(checkpoint_id)
+        counters = {RETRACTIONS_WITHOUT_STATE: self._ignored}
+        return lambda: OperatorSnapshot(self.uid, segments=write_segments(), counters=counters)
+
+    def counters(self) -> dict[str, float]:
+        return {
+            RETRACTIONS_WITHOUT_STATE: self._ignored,
+            "stateBytes": self._backend.byte_size,
+            "numRowsStored": self._rows.row_count,
+        }
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _within_bounds(self, batch: Batch) -> Batch:
+        """Without the rows that come behind all ranks of a partition that is full."""
+        rows = batch.data
+        if self._retracting or not rows.num_rows:
+            return batch
+        keys = self._keys.of(rows)
+        bounds = self._rows.bounds(keys, self._keys.key_groups(keys))
+        if bounds is None:
+            return batch
+        lead = self._order.lead_column
+        leads = self._order.leads(None if lead is None else rows.column(lead), rows.num_rows)
+        enters = leads <= bounds
+        if self._order.is_exact and self._range.function is RankFunction.ROW_NUMBER:
+            # Of peers the one that came first ranks first.
+            enters &= (leads < bounds) | ~exact_ties(leads)
+        return batch if enters.all() else Batch(rows.take(np.flatnonzero(enters)))
+
+    def _touched(self, rows: pa.RecordBatch) -> Touched:
+        partitions = self._keys.numbers(self._keys.of(rows))
+        run = run_of(partitions, np.arange(rows.num_rows))
+        ordered = rows.take(run.arrivals) if len(run.starts) > 1 else rows
+        first: Any = pa.array(run.starts)
+        keys = [column.take(first) for column in self._keys.of(ordered)]
+        groups = self._keys.key_groups(keys)
+        stored, columns = self._rows.read(keys, groups)
+        ranked = RankedRows(columns, ordered.columns)
+        return Touched(run, keys, groups, stored, ranked, self._order.codes(ranked.columns, len(ranked)))
+
+    def _lives(self, batch: Batch, touched: Touched) -> Lives:
+        run, stored = touched.run, touched.stored
+        adds: Bools = np.ones(run.row_count, dtype=np.bool_)
+        if batch.row_kinds is not None:
+            kinds = batch.row_kinds.to_numpy()[run.arrivals]
+            adds = (kinds == INSERT) | (kinds == UPDATE_AFTER)
+        partitions = np.concatenate((stored.partitions, run.partitions))
+        names = touched.rows.identities(partitions, np.arange(len(partitions)), self._node.upsert_key)
+        lives = lives_by_content if self._node.upsert_key is None else lives_by_key
+        return lives(run, stored.partitions, names, adds)
+
+    def _store(self, touched: Touched, entries: Entries) -> None:
+        """Write down what stays: all, or what ranks up to `last`."""
+        stays = entries.stays
+        if not self._retracting:
+            stays = entries.better(stays, self._range.function) < self._range.last
+        lasting = entries.slots[stays]
+        self._rows.remove(np.setdiff1d(touched.stored.slots, lasting[lasting >= 0], assume_unique=True))
+        new = np.flatnonzero(stays & (entries.slots < 0))
+        if len(new):
+            partitions = entries.partitions[new]
+            by_partition: Any = pa.array(partitions)
+            index: Any = pa.array(entries.places[new])
+            columns = [column.take(index) for column in touched.rows.columns]
+            keys = [columns[i] for i in self._keys.columns] or [key.take(by_partition) for key in touched.keys]
+            self._rows.add(keys, entries.numbers[new], touched.groups[partitions], columns)
+        if not self._retracting:
+            self._set_bounds(touched, entries, stays)
+        self._rows.settle()
+
+    def _set_bounds(self, touched: Touched, entries: Entries, kept: Bools) -> None:
+        """The last row of a partition in which `last` ranks are taken."""
+        rows = np.flatnonzero(kept)
+        counted = rows
+        if self._range.function is RankFunction.DENSE_RANK:
+            counted = rows[np.unique(entries.groups[rows], return_index=True)[1]]
+        counts = np.bincount(entries.partitions[counted], minlength=len(touched.keys[0]))
+        full = np.flatnonzero(counts >= self._range.last)
+        if not len(full):
+            return
+        worst = rows[np.searchsorted(entries.partitions[rows], full, side="right") - 1]
+        lead = self._order.lead_column
+        column = None if lead is None else touched.rows.columns[lead].take(pa.array(entries.places[worst]))
+        index: Any = pa.array(full)
+        keys = [key.take(index) for key in touched.keys]
+        self._rows.set_bounds(keys, touched.groups[full], self._order.leads(column, len(full)))
+
+    def _changes(self, touched: Touched, entries: Entries) -> Iterator[Batch]:
+        entries = relevant(entries, self._range)
+        if not len(entries.places):
+            return
+        if self._node.emission is Emission.NET:
+            parts = iter([net_changes(entries, self._range, touched.rows.same, self._identities(touched))])
+        else:
+            parts = EveryChange(entries, touched.run, self._range).changes()
+        for part in parts:
+            yield from touched.rows.batches(
+                part,
+                self._schema,
+                puts_out_rank=self._node.puts_out_rank,
+                with_update_before=self._node.emits_update_before,
+            )
+
+    def _identities(self, touched: Touched) -> Any:
+        return lambda partitions, places: touched.rows.identities(partitions, places, self._node.upsert_key)
