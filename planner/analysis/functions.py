@@ -405,4 +405,7 @@ def cast_call(operand: Expression, target: DataType, is_try: bool, span: Span, t
         if type_rules.same_but_nullability(operand.type, target):
             return operand
         return Call("TRY_CAST", (operand,), type_rules.plain(target).with_nullable(True), text)
+    if operand.type.time_attribute is not None and type_rules.same_but_nullability(operand.type, target):
+        # What a user casts is no time attribute any more, as in Flink: an interval join becomes a regular one so.
+        return Call("CAST", (operand,), type_rules.plain(operand.type), text)
     return cast_to(operand, target, text)
