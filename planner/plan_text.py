@@ -38,6 +38,7 @@ from planner.logical.nodes import (
     WindowTableFunction,
 )
 from planner.logical.rank_bounds import NO_BOUND
+from planner.logical.rules.name_columns import joined_columns
 
 _INFIX = {
     "PLUS": "+",
@@ -193,19 +194,6 @@ def _timing(node: Join | IntervalJoin | TemporalJoin | WindowJoin, columns: tupl
 
 def _moved(time: str, by_ms: int) -> str:
     return time if by_ms == 0 else f"{time} {'-' if by_ms < 0 else '+'} {duration_text(abs(by_ms))}"
-
-
-def joined_columns(left: tuple[Column, ...], right: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The columns of both sides under names that differ."""
-    taken = {c.name for c in left}
-    named: list[Column] = []
-    for column in right:
-        name, number = column.name, 0
-        while name in taken:
-            name, number = f"{column.name}{number}", number + 1
-        taken.add(name)
-        named.append(Column(name, column.type))
-    return (*left, *named)
 
 
 def _ranking_text(node: OverRank | Rank | WindowRank | Deduplicate | Sort) -> str:

@@ -14,18 +14,22 @@ from planner.ir.functions import Nullability, cast_can_raise
 from planner.ir.types import DataType, TypeRoot
 from planner.logical.expressions import conjunction, identity, is_deterministic
 from planner.logical.nodes import Calc, Column, Plan
+from planner.logical.rules.fold_literals import fold
 
 _EQUALITIES = {"EQ": False, "IS_NOT_DISTINCT_FROM": True}
 """Functions that may become join keys, and whether NULL equals NULL there."""
 
 
 def conjuncts(condition: Expression | None) -> list[Expression]:
-    """The operands of AND, in order."""
-    if condition is None:
-        return []
+    """The operands of AND, in order, their constant parts computed."""
+    return [] if condition is None else _operands(fold(condition))
+
+
+def _operands(condition: Expression) -> list[Expression]:
     if isinstance(condition, Call) and condition.function == "AND":
-        return [part for operand in condition.args for part in conjuncts(operand)]
-    return [condition]
+        return [part for operand in condition.args for part in _operands(operand)]
+    is_true = isinstance(condition, Literal) and condition.value is True
+    return [] if is_true else [condition]
 
 
 def retyped(expression: Expression, columns: tuple[Column, ...]) -> Expression:

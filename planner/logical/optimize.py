@@ -9,6 +9,7 @@ from planner.logical.nodes import Plan, TableSink
 from planner.logical.rules.expand_window_functions import expand_window_functions
 from planner.logical.rules.fold_literals import fold_literals
 from planner.logical.rules.merge_calcs import merge_calcs
+from planner.logical.rules.name_columns import name_columns
 from planner.logical.rules.normalize_sources import normalize_sources
 from planner.logical.rules.order_and_limit import order_and_limit
 from planner.logical.rules.prune_columns import prune_columns
@@ -40,8 +41,9 @@ def optimize(sinks: tuple[Plan, ...], settings: PlannerSettings) -> tuple[Plan, 
         if settings.upsert_materialize is not UpsertMaterialize.FORCE:
             sink = without_needless_normalization(sink)
         rewritten.append(sink)
-    pruned = tuple(merge_calcs(s) for s in prune_columns(tuple(rewritten), settings.is_source_reuse_enabled))
-    return share_subplans(pruned, settings.is_source_reuse_enabled, settings.is_subplan_reuse_enabled)
+    pruned = prune_columns(tuple(rewritten), settings.is_source_reuse_enabled)
+    named = tuple(name_columns(merge_calcs(s)) for s in pruned)
+    return share_subplans(named, settings.is_source_reuse_enabled, settings.is_subplan_reuse_enabled)
 
 
 def _folds_changes(sinks: tuple[Plan, ...], settings: PlannerSettings) -> bool:
