@@ -1,4 +1,4 @@
-"""Top-N against a row-wise reference: random rows, orders, changes, batch cuts, restores, both emissions and backends."""
+"""Top-N against a row-wise reference: random rows, orders, changes, cuts, restores, both emissions and backends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from planner.ir import types as t
 from planner.ir.operators import Emission
 from planner.ir.ranks import Rank, RankFunction, SortKey
 from planner.ir.types import ChangelogMode
@@ -102,8 +101,8 @@ def random_node(rng: random.Random, *, retracting: bool, emission: Emission, **o
     )
 
 
-def difference(node: Rank, old: list[tuple[Entry, int]], new: list[tuple[Entry, int]]) -> list[Output]:
-    """Row by row: the changes from one ranking to another, in groups whose order among each other is free."""
+def difference(node: Rank, old: list[tuple[Entry, int]], new: list[tuple[Entry, int]]) -> Output:
+    """The changes of one row from one ranking to another; their order among each other is checked by folding."""
     by_rank = node.function is F.ROW_NUMBER and (node.puts_out_rank or node.first == node.last)
     was = {rank if by_rank else id(entry): (entry, rank) for entry, rank in old}
     now = {rank if by_rank else id(entry): (entry, rank) for entry, rank in new}
