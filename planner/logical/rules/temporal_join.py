@@ -147,10 +147,10 @@ class _Planning:
         missing = [n for n, c in zip(names, key, strict=True) if c not in by_column]
         return SqlError(
             SqlState.INVALID_DEFINITION,
-            f"{_FEATURE} finds versions by the primary key ({', '.join(names)}) of {table_name(self._join.right)}, and "
+            f"{_FEATURE} finds versions by the key ({', '.join(names)}) of {table_name(self._join.right)}, and "
             f"the condition does not say what {' and '.join(f'`{n}`' for n in missing)} equals",
             span=_span(self._join),
-            hint=f"Add an equality of `{missing[0]}` with a column of the left side to ON.",
+            hint=f"Add an equality (=) of `{missing[0]}` with a column of the left side to ON.",
         )
 
     def _output(self, found: EquiKeys) -> tuple[Column, ...]:
