@@ -19,6 +19,7 @@ from runtime.operators.window_aggregate_local import RowAggregator
 from runtime.operators.window_aggregation import WindowAggregation
 from runtime.operators.window_changes import ChangeAggregator
 from runtime.operators.window_clock import WindowClock
+from runtime.operators.window_rows import append_by_end
 from runtime.state.backends import open_backend
 from runtime.state.protocol import KeyedStateBackend, Reduce, WindowState
 from runtime.state.window_blocks import concat_blocks
@@ -155,7 +156,7 @@ class GlobalWindowAggregateOperator:
             self._late_rows += int(partials[self._aggregation.late_column].to_numpy()[late].sum())
             kept = np.flatnonzero(~late)
         block = self._aggregation.block(groups, partials)
-        _append(self._partials, block, ends, kept)
+        append_by_end(self._partials, block, ends, kept)
 
     def _accept_values(self, batch: Batch, ends: Array) -> None:
         """The values of rows that are not late, to their slices."""
@@ -166,7 +167,7 @@ class GlobalWindowAggregateOperator:
                 groups = self._key_groups(columns[: self._key_count], len(own_ends))
                 late = self._late(own_ends, groups)
                 block = pa.RecordBatch.from_arrays([pa.array(groups), *columns], schema=values.schema)
-                _append(state, block, own_ends, None if late is None else np.flatnonzero(~late))
+                append_by_end(state, block, own_ends, None if late is None else np.flatnonzero(~late))
         self._next_seq += batch.row_count
 
     def _late(self, ends: npt.NDArray[np.int64], groups: npt.NDArray[np.int16]) -> npt.NDArray[np.bool_] | None:
@@ -306,31 +307,3 @@ class GlobalWindowAggregateOperator:
                 return end
             case WindowProperty.TIME:
                 return self._clock.window_time(end)
-
-
-def _append(
-    state: WindowState, block: pa.RecordBatch, ends: npt.NDArray[np.int64], kept: npt.NDArray[np.intp] | None
-) -> None:
-    """The (kept) rows of a block to the slices they belong to."""
-    if kept is not None and not len(kept):
-        return
-    for end, rows in _rows_by_end(ends, kept):
-        # `take` copies: the state never holds on to the memory of an input batch.
-        state.append(end, block.take(rows))
-
-
-def _rows_by_end(
-    ends: npt.NDArray[np.int64], kept: npt.NDArray[np.intp] | None
-) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Per distinct window end, ascending: the (kept) rows that belong to it, in order of arrival."""
-    rows = np.arange(len(ends)) if kept is None else kept
-    own = ends if kept is None else ends[kept]
-    first, last = int(own.min()), int(own.max())
-    if first == last:
-        yield first, rows
-        return
-    order = np.argsort(own, kind="stable")
-    sorted_ends = own[order]
-    borders = np.flatnonzero(np.concatenate(([True], sorted_ends[1:] != sorted_ends[:-1], [True])))
-    for start, stop in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-        yield int(sorted_ends[start]), rows[order[start:stop]]

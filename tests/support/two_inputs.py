@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +138,8 @@ class TwoInputs:
     def close(self) -> None:
         for operator in self.operators:
             operator.close()
+
+
+def first_of(pieces: Iterator[Batch]) -> list[Batch]:
+    """The first piece, if there is one; the firing is left there."""
+    return [piece for piece in (next(pieces, None),) if piece is not None]
