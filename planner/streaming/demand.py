@@ -114,9 +114,9 @@ class Streaming:
                     hint="Use windows of event time: each row is taken back in the window of its own time column.",
                 )
             case Sort() if not changes[0].is_insert_only:
-                raise not_supported(
-                    f"ORDER BY over {changes[0].changes} changes, which {self._culprit(plan.input)} makes",
-                    hint="With LIMIT n the first n rows are kept up to date.",
+                message = f"ORDER BY over {changes[0].changes} changes, which {self._culprit(plan.input)} makes"
+                raise _at(
+                    plan, SqlState.FEATURE_NOT_SUPPORTED, message, "With LIMIT n the first n rows are kept up to date."
                 )
             case IntervalJoin() | WindowJoin():
                 side = changing_side(plan, changes)
@@ -341,8 +341,8 @@ def _smallest(keys: frozenset[UpsertKey], within: UpsertKey | None) -> UpsertKey
     return min(fitting, key=lambda key: (len(key), sorted(key)), default=None)
 
 
-def _at(sink: TableSink, sqlstate: str, message: str, hint: str = "") -> SqlError:
-    """An error at the table's name in the INSERT."""
-    if sink.place is None:
+def _at(plan: TableSink | Sort, sqlstate: str, message: str, hint: str = "") -> SqlError:
+    """An error at the table's name in the INSERT, at the ORDER BY."""
+    if plan.place is None:
         return SqlError(sqlstate, message, hint=hint)
-    return SqlError(sqlstate, message, span=sink.place.span, hint=hint, text=sink.place.script)
+    return SqlError(sqlstate, message, span=plan.place.span, hint=hint, text=plan.place.script)

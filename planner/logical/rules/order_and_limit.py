@@ -59,8 +59,7 @@ def _top_sort(sort: Sort, is_batch: bool) -> Plan:
         return below if type_.is_proctime else Sort(below, sort.order, sort.columns, sort.place)
     if is_batch:
         return Sort(below, sort.order, sort.columns, sort.place)
-    name = sort.input.columns[first.index].name
-    message = f"ORDER BY `{name}` of a stream has no end to wait for: only an ascending time attribute can come first"
+    message = "ORDER BY of a stream has no end to wait for: only an ascending time attribute can come first"
     hint = "LIMIT n gives the first n rows, kept up to date; bounded tables: SET 'execution.runtime-mode' = 'batch'."
     if sort.place is None:
         raise SqlError(SqlState.FEATURE_NOT_SUPPORTED, message, hint=hint)

@@ -31,11 +31,11 @@ def rank_filters(plan: Plan, is_batch: bool) -> Plan:
 
 
 def _unbounded(over: OverRank) -> SqlError:
-    name, function = over.columns[-1].name, over.function.value
+    function = over.function.value
     message = f"{function}() without an upper bound: each row could change the ranks of all rows after it for ever"
     hint = (
-        f"Keep the first ranks only, with a constant, as in SELECT * FROM (…) WHERE {name} <= 10; or add window_start "
-        "and window_end to PARTITION BY; over bounded tables, SET 'execution.runtime-mode' = 'batch'."
+        f"Keep the first ranks only: SELECT … FROM (SELECT *, {function}() OVER (…) AS r FROM …) WHERE r <= 10; or add "
+        "window_start and window_end to PARTITION BY; over bounded tables, SET 'execution.runtime-mode' = 'batch'."
     )
     if over.place is None:
         return SqlError(SqlState.FEATURE_NOT_SUPPORTED, message, hint=hint)

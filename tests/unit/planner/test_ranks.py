@@ -158,7 +158,7 @@ def test_a_rank_without_bound_is_refused_by_name(function: RankFunction) -> None
     with pytest.raises(SqlError, match=f"{function.value}.. without an upper bound") as caught:
         rank_filters(ResultSink(where(plan, bound_of(">=", 2, plan)), plan.columns), False)
     assert caught.value.span == SPAN
-    assert "WHERE rn <= 10" in caught.value.hint
+    assert "WHERE r <= 10" in caught.value.hint
 
 
 def test_a_rank_without_bound_is_final_in_batch_mode_and_in_a_window() -> None:
