@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from planner.logical.columns import Passing
-from planner.logical.nodes import Column, Plan, inputs_of
+from planner.logical.nodes import Column, Plan, Unnest, inputs_of
 from planner.logical.rewrite import bottom_up
 
 
@@ -19,7 +19,10 @@ def name_columns(plan: Plan) -> Plan:
 def _named(node: Plan) -> Plan:
     if not isinstance(node, Passing) or len(node.columns) < 2:
         return node
-    below = tuple(c.name for i in inputs_of(node) for c in i.columns)[: len(node.columns)]
+    if isinstance(node, Unnest):
+        below = tuple(node.input.columns[i].name for i in node.kept_columns)
+    else:
+        below = tuple(c.name for i in inputs_of(node) for c in i.columns)[: len(node.columns)]
     names = (*below, *(c.name for c in node.columns[len(below) :]))
     columns = tuple(
         msgspec.structs.replace(column, name=name)
