@@ -144,7 +144,22 @@ def check_join(kind: JoinKind, seed: int, folder: Path) -> set[int]:
     keys: Any = ((), ()) if seed == 3 else ((0,), (1,))
     columns = (*SCHEMA.columns, *SCHEMA.columns) if kind.keeps_right else SCHEMA.columns
     null_safe = tuple(False for _ in keys[0])
-    join = Join("op", "op", kind, *keys, null_safe, None, SCHEMA, SCHEMA, RETRACT, RETRACT, None, None, Schema(columns))
+    join = Join(
+        "op",
+        "op",
+        kind,
+        keys[0],
+        keys[1],
+        null_safe,
+        None,
+        SCHEMA,
+        SCHEMA,
+        RETRACT,
+        RETRACT,
+        None,
+        None,
+        Schema(columns),
+    )
     backend = rng.choice(("hashmap", "rocksdb"))
     tables = {name: changes_of(rng) for name in dict.fromkeys(names)}
 

@@ -236,6 +236,43 @@ def test_what_was_in_flight_comes_before_input_and_is_in_flight_again(cluster: C
     assert sorted(gate.written[3:], key=str) == [[4], [5]]
 
 
+def test_rows_of_two_inputs_go_to_their_own_also_when_they_were_in_flight(cluster: Cluster) -> None:
+    """Left except right: what is left tells which rows came on which input."""
+    schema = channel_schema(NUMBERS, ChangelogMode.RETRACT)
+    channel = ChannelRef(2, 0, 0, "source", "set", schema, input_index=1)
+    handle = write(open_files(cluster.directory), "right", InFlight(channel, [numbers(1)]))
+    end = ((attempt(2), HERE),)
+    left = edge_input(EdgeKind.SINGLE, NUMBERS, *end)
+    right = msgspec.structs.replace(left, edge_id=2, input_index=1, source_uid="source")
+    operator = ir.SetOperation("set", "set", ir.SetOperationKind.EXCEPT, NUMBERS)
+    out = msgspec.structs.replace(sink(), changelog=ChangelogMode.RETRACT)
+    descriptor = msgspec.structs.replace(
+        task(ONE, (operator, out), cluster.directory, inputs=(left, right)),
+        in_flight=(InFlightRestore(handle, 2, None, False),),
+    )
+    cluster.by_table["out"] = HandConnector()
+    gate = Turnstile(cluster)
+    cluster.deploy(descriptor)
+    channels = cluster.tasks[ONE].inbox.channels
+
+    def put(number: int, *elements: Batch | Control) -> None:
+        for element in elements:
+            channels[number].put(element, element.byte_size if isinstance(element, Batch) else 0)
+
+    put(0, numbers(1, 2, 3, 4))
+    cluster.start()
+    until(lambda: gate.waiting == 1)
+    barrier = Barrier(1, 1, aligned_timeout_ms=0)
+    put(0, numbers(7), barrier)
+    put(1, numbers(2), barrier)
+    gate.permit(10)
+    acknowledged = cluster.wait_acknowledged(ONE, 1)
+    assert in_flight(cluster, acknowledged) == [[[7]], [[2]]]
+    assert [(h.edge_id, h.input_index) for h in acknowledged.snapshot.in_flight] == [(1, 0), (2, 1)]
+    until(lambda: len(gate.written) == 3)
+    assert sorted(gate.written, key=str) == [[2, 3, 4], [2], [7]]
+
+
 def test_a_barrier_that_has_left_the_queue_is_acknowledged_though_nothing_follows(cluster: Cluster) -> None:
     """The task has nothing to wait for but the credit that lets the barrier go."""
     into = edge_input(EdgeKind.SINGLE, NUMBERS, (attempt(2), HERE))
