@@ -19,6 +19,7 @@ from runtime.operators.environment import TaskEnvironment
 from runtime.operators.expand import ExpandOperator
 from runtime.operators.group_aggregate import GroupAggregateOperator
 from runtime.operators.group_aggregate_local import LocalGroupAggregateOperator
+from runtime.operators.interval_join import IntervalJoinOperator
 from runtime.operators.join import JoinOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
@@ -27,9 +28,11 @@ from runtime.operators.sink import SinkOperator
 from runtime.operators.sink_materializer import SinkMaterializerOperator
 from runtime.operators.source import SourceOperator as TableSourceOperator
 from runtime.operators.unnest import UnnestOperator
+from runtime.operators.temporal_join import TemporalJoinOperator
 from runtime.operators.values import ValuesOperator
 from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
 from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
+from runtime.operators.window_join import WindowJoinOperator
 
 TwoInputs = ir.Join | ir.IntervalJoin | ir.TemporalJoin | ir.WindowJoin | ir.SetOperation
 ContextOf = Callable[[ir.Operator], OperatorContext]
@@ -125,5 +128,11 @@ def build_two_inputs(node: TwoInputs, context: OperatorContext) -> Operator:
             return JoinOperator(node, context)
         case ir.SetOperation():
             return SetOperationOperator(node, context)
+        case ir.IntervalJoin():
+            return IntervalJoinOperator(node, context)
+        case ir.TemporalJoin():
+            return TemporalJoinOperator(node, context)
+        case ir.WindowJoin():
+            return WindowJoinOperator(node, context)
         case _:
             assert_never(node)
