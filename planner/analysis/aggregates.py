@@ -19,7 +19,7 @@ _DISTINCT_CHANGES_NOTHING = frozenset(
     {AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE}
 )
 _NULL_OVER_ONE_ROW = frozenset({AggregateFunction.STDDEV_SAMP, AggregateFunction.VAR_SAMP})
-_ORDERED_ROOTS = frozenset(
+ORDERED_ROOTS = frozenset(
     {
         *t.NUMERIC_ROOTS,
         TypeRoot.BOOLEAN,
@@ -125,7 +125,7 @@ def _result_type(function: AggregateFunction, argument: Expression | None, node:
         case AggregateFunction.FIRST_VALUE | AggregateFunction.LAST_VALUE:
             return plain
         case AggregateFunction.MIN | AggregateFunction.MAX:
-            fits = plain.root in _ORDERED_ROOTS
+            fits = plain.root in ORDERED_ROOTS
             result = plain
         case AggregateFunction.LISTAGG:
             fits = plain.is_character

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from planner.analysis import call_nodes, leaves, operator_nodes, operators
-from planner.analysis.binder import Binder
+from planner.analysis import call_nodes, leaves, operator_nodes, operators, query_nodes
+from planner.analysis.binder import Binder, Block
+from planner.analysis.outer import OuterNames
 from planner.analysis.scope import Scope
 from planner.ir.expressions import Expression, InputRef, walk
 from planner.sql import nodes
@@ -43,6 +44,11 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     nodes.LikeTest: operator_nodes.bind_like,
     exp.Between: operator_nodes.bind_between,
     exp.In: operator_nodes.bind_in,
+    nodes.ScalarQuery: query_nodes.bind_subquery,
+    nodes.ExistsTest: query_nodes.bind_subquery,
+    nodes.InQuery: query_nodes.bind_in_query,
+    nodes.QuantifiedTest: query_nodes.bind_subquery,
+    nodes.OverCall: query_nodes.bind_over,
     exp.Case: operator_nodes.bind_case,
     nodes.FieldAccess: operator_nodes.bind_field,
     nodes.ItemAccess: operator_nodes.bind_item,
@@ -57,18 +63,38 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
 
 
 class ExpressionBinder:
-    """Binds expressions against `scope`. `script` is the text that spans point into."""
+    """Binds expressions against `scope`. `script` is the text that spans point into; `outer` and `block` as in Binder.
+    `aliases` are names that mean an expression and hide columns (those of SELECT, in ORDER BY and QUALIFY)."""
 
-    def __init__(self, scope: Scope, script: str, aggregates_refused_in: str = "") -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        script: str,
+        aggregates_refused_in: str = "",
+        outer: OuterNames | None = None,
+        block: Block | None = None,
+    ) -> None:
         self.scope = scope
         self.script = script
         self.aggregates_refused_in = aggregates_refused_in
+        self.outer = outer
+        self.block = block
+        self.aliases: dict[str, Expression] = {}
 
     def bind(self, node: exp.Expr) -> Expression:
+        if self.aliases and isinstance(node, nodes.NamePath):
+            alias = self.alias(node)
+            if alias is not None:
+                return alias
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise AssertionError(f"the binder does not know the node {type(node).__name__}")
         return handler(self, node)
+
+    def alias(self, node: nodes.NamePath) -> Expression | None:
+        """What the name means as an alias; one with a qualifier is a column's."""
+        parts = node.args["expressions"]
+        return self.aliases.get(parts[0].this) if len(parts) == 1 else None
 
     def condition(self, node: exp.Expr, where: str) -> Expression:
         """A BOOLEAN expression; `where` names its clause."""

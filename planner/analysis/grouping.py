@@ -6,8 +6,11 @@ from sqlglot import exp
 
 from planner.analysis import functions, operators
 from planner.analysis.aggregates import BoundAggregate, bind_aggregate
+from planner.analysis.binder import Block
 from planner.analysis.expressions import ExpressionBinder
 from planner.analysis.grouping_sets import GroupingSets
+from planner.analysis.outer import OuterNames, is_outer
+from planner.analysis.query_nodes import has_over, has_subquery, walk_block
 from planner.analysis.scope import Scope
 from planner.errors import Span, SqlError, SqlState
 from planner.ir import types as t
@@ -27,14 +30,22 @@ class GroupedBinder(ExpressionBinder):
     collected in `aggregates` (equal ones once). Any other column is an error.
     """
 
-    def __init__(self, scope: Scope, script: str, sets: GroupingSets, key_types: tuple[DataType, ...]) -> None:
-        super().__init__(scope, script)
+    def __init__(
+        self,
+        scope: Scope,
+        script: str,
+        sets: GroupingSets,
+        key_types: tuple[DataType, ...],
+        outer: OuterNames | None = None,
+        block: Block | None = None,
+    ) -> None:
+        super().__init__(scope, script, "", outer, block)
         self.keys = {canonical(key): i for i, key in enumerate(sets.keys)}
         self.key_types = key_types
         self.sets = sets
         self.aggregates: list[BoundAggregate] = []
         self._first_aggregate = len(sets.keys) + (0 if sets.is_single else 1)
-        self._input = ExpressionBinder(scope, script, "an aggregate's argument")
+        self._input = ExpressionBinder(scope, script, "an aggregate's argument", outer)
 
     def lost_reason(self, bound: Expression) -> str:
         """Why the result of `bound` is no time attribute though it comes of one; empty otherwise."""
@@ -62,7 +73,9 @@ class GroupedBinder(ExpressionBinder):
                 return self._aggregate(node)
             if name in functions.GROUPING_NAMES:
                 return self._grouping(name, node)
-        if not contains_aggregate(node):
+        if isinstance(node, nodes.NamePath) and (alias := self.alias(node)) is not None:
+            return alias
+        if not contains_aggregate(node) and not has_subquery(node) and not has_over(node):
             key = self._as_key(node)
             if key is not None:
                 return key
@@ -71,8 +84,12 @@ class GroupedBinder(ExpressionBinder):
         return super().bind(node)
 
     def _as_key(self, node: exp.Expr) -> Expression | None:
-        index = self.keys.get(canonical(self._input.bind(node)))
-        return None if index is None else InputRef(index, self.key_types[index])
+        """The key that the expression is; a column of the query around is as good as one."""
+        bound = self._input.bind(node)
+        index = self.keys.get(canonical(bound))
+        if index is None:
+            return bound if is_outer(bound) else None
+        return InputRef(index, self.key_types[index])
 
     def _ungrouped(self, node: nodes.NamePath) -> SqlError:
         name = ".".join(i.this for i in node.args["expressions"])
@@ -122,4 +139,4 @@ class GroupedBinder(ExpressionBinder):
 def contains_aggregate(node: exp.Expr) -> bool:
     """Whether an aggregate call, or a function of the grouping sets, stands in the expression."""
     names = functions.AGGREGATE_NAMES | functions.GROUPING_NAMES
-    return any(isinstance(n, nodes.FunctionCall) and n.args["name"].upper() in names for n in node.walk())
+    return any(isinstance(n, nodes.FunctionCall) and n.args["name"].upper() in names for n in walk_block(node))

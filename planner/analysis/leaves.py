@@ -13,7 +13,21 @@ from planner.sql.nodes import span_of
 
 
 def bind_path(binder: Binder, node: exp.Expr) -> Expression:
-    return binder.scope.resolve(node.args["expressions"])
+    """A column, or one of the query around if there is none here."""
+    try:
+        return binder.scope.resolve(node.args["expressions"])
+    except SqlError as unknown:
+        if binder.outer is None or unknown.sqlstate != SqlState.UNDEFINED_COLUMN:
+            raise
+        try:
+            return binder.outer.bind(node)
+        except SqlError as further:
+            is_closer = (
+                further.span is not None and unknown.span is not None and further.span.start > unknown.span.start
+            )
+            if further.sqlstate == SqlState.UNDEFINED_COLUMN and not is_closer:
+                raise unknown from None
+            raise further from None
 
 
 def bind_literal(binder: Binder, node: exp.Expr) -> Expression:

@@ -100,8 +100,24 @@ def bind_between(binder: Binder, node: exp.Expr) -> Expression:
 
 
 def bind_in(binder: Binder, node: exp.Expr) -> Expression:
-    items = tuple(binder.bind(item) for item in node.args["expressions"])
-    return operators.membership(binder.bind(node.this), items, span_of(node))
+    items: list[exp.Expr] = node.args["expressions"]
+    if isinstance(node.this, exp.Tuple):
+        return _row_membership(binder, node.this, items)
+    return operators.membership(binder.bind(node.this), tuple(binder.bind(item) for item in items), span_of(node))
+
+
+def _row_membership(binder: Binder, row: exp.Tuple, items: list[exp.Expr]) -> Expression:
+    """`(a, b) IN ((1, 2), (3, 4))`: equal to one of the rows, column by column."""
+    values = [binder.bind(value) for value in row.expressions]
+    equalities: list[Expression] = []
+    for item in items:
+        if not isinstance(item, exp.Tuple) or len(item.expressions) != len(values):
+            message = f"IN compares rows of {len(values)} columns"
+            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(item))
+        pairs = zip(values, item.expressions, strict=True)
+        compared = tuple(operators.comparison("=", value, binder.bind(e), span_of(e)) for value, e in pairs)
+        equalities.append(operators.logical("AND", compared))
+    return operators.logical("OR", tuple(equalities))
 
 
 def bind_case(binder: Binder, node: exp.Expr) -> Expression:

@@ -98,7 +98,8 @@ class Calc(msgspec.Struct, frozen=True, tag_field="node", tag="calc"):
 
 class AggregateFunction(StrEnum):
     """STDDEV_*, VAR_*, FIRST_VALUE, LAST_VALUE and LISTAGG skip NULLs, as all but COUNT(*) do. SUM0 is a SUM that is 0
-    over nothing: it adds up the counts of split distinct aggregates."""
+    over nothing: it adds up the counts of split distinct aggregates. SINGLE_VALUE is the value of the only row, NULL or
+    not, and NULL over nothing; a group of several rows at the end of a batch is an error of the user's query."""
 
     COUNT_STAR = "COUNT(*)"
     COUNT = "COUNT"
@@ -114,6 +115,7 @@ class AggregateFunction(StrEnum):
     FIRST_VALUE = "FIRST_VALUE"
     LAST_VALUE = "LAST_VALUE"
     LISTAGG = "LISTAGG"
+    SINGLE_VALUE = "SINGLE_VALUE"
 
 
 class AggregateCall(msgspec.Struct, frozen=True):

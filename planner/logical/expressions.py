@@ -18,7 +18,8 @@ def identity(columns: tuple[Column, ...]) -> tuple[Expression, ...]:
 
 def is_deterministic(expression: Expression) -> bool:
     """Whether evaluating it twice on one row gives the same value."""
-    return all(registry.BY_ID[e.function].deterministic for e in walk(expression) if isinstance(e, Call))
+    rows = (registry.BY_ID.get(e.function) for e in walk(expression) if isinstance(e, Call))
+    return all(row is None or row.deterministic for row in rows)
 
 
 def can_substitute(upper: Iterable[Expression], lower: tuple[Expression, ...]) -> bool:

@@ -8,6 +8,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from planner.sql import nodes
 from planner.sql.expression_parser import RANGE_LEVEL, TIME_UNITS, UNIT_FIRST_FUNCTIONS, ExpressionParser
 
+RANK_FUNCTIONS = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
+
 
 class CallParser(ExpressionParser):
     """Dispatches on the function's name; a quoted name is always a plain call."""
@@ -68,9 +70,44 @@ class CallParser(ExpressionParser):
             call.set("filter", self._expression())
             self._expect(TokenType.R_PAREN, ")")
             self._node(call, start)
-        if self._is_word("OVER"):
-            raise self._refuse("OVER windows")
-        return call
+        return self._over(call, start) if self._is_word("OVER") else call
+
+    def _over(self, call: nodes.FunctionCall, start: Token) -> exp.Expr:
+        name = str(call.args["name"]).upper()
+        if name not in RANK_FUNCTIONS:
+            hint = f"{', '.join(f'{f}()' for f in sorted(RANK_FUNCTIONS))} OVER are there."
+            raise self._refuse(f"{name}() OVER", self._span_from(start), hint)
+        self._expect_words("OVER")
+        if self._curr.token_type is not TokenType.L_PAREN:
+            raise self._refuse("a named window behind OVER", hint="Write the window itself: OVER (ORDER BY …).")
+        self._advance()
+        partition: list[exp.Expr] = []
+        if self._take_words("PARTITION"):
+            self._expect_words("BY")
+            partition = self._list_of(self._expression)
+        order = self._order_by() if self._is_word("ORDER") else []
+        if self._is_word("ROWS", "RANGE"):
+            raise self._fail(f"{name}() takes no frame", hint="It ranks all rows of the partition.")
+        if not self._match(TokenType.R_PAREN):
+            raise self._unexpected("PARTITION BY, ORDER BY or ')'", ("PARTITION", "ORDER"))
+        return self._node(nodes.OverCall(this=call, partition=partition, order=order), start)
+
+    def _order_by(self) -> list[nodes.OrderItem]:
+        self._expect_words("ORDER", "BY")
+        return self._list_of(self._order_item)
+
+    def _order_item(self) -> nodes.OrderItem:
+        start = self._curr
+        item = nodes.OrderItem(this=self._expression())
+        if self._is_word("ASC", "DESC"):
+            item.set("descending", self._is_word("DESC"))
+            self._advance()
+        if self._take_words("NULLS"):
+            if not self._is_word("FIRST", "LAST"):
+                raise self._unexpected("FIRST or LAST", ("FIRST", "LAST"))
+            item.set("nulls_first", self._is_word("FIRST"))
+            self._advance()
+        return self._node(item, start)
 
     def _argument(self) -> exp.Expr:
         start = self._curr

@@ -34,6 +34,9 @@ _WORD_OPERATORS: dict[str, tuple[int, type[exp.Binary]]] = {
     "OR": (OR_LEVEL, exp.Or),
     "AND": (AND_LEVEL, exp.And),
 }
+QUERY_WORDS = ("SELECT", "WITH", "VALUES")
+"""What a query begins with, brackets apart."""
+
 _RANGE_WORDS = ("BETWEEN", "IN", "LIKE", "SIMILAR")
 
 INTERVAL_UNITS = {
@@ -80,6 +83,9 @@ class OperatorParser(TypeParser):
     def _subquery(self, start: Token) -> exp.Expr:
         raise NotImplementedError
 
+    def _query(self) -> nodes.QueryNode:
+        raise NotImplementedError
+
     def _climb(self, level: int) -> exp.Expr:
         """An expression whose operators all bind at `level` or tighter."""
         start = self._curr
@@ -93,7 +99,10 @@ class OperatorParser(TypeParser):
                 if operator_level < level:
                     break
                 self._advance()
-                left = self._node(node(this=left, expression=self._climb(operator_level + 1)), start)
+                if operator_level == COMPARISON_LEVEL and self._at_quantifier():
+                    left = self._quantified(left, token, start)
+                else:
+                    left = self._node(node(this=left, expression=self._climb(operator_level + 1)), start)
             elif word == "IS" and level <= IS_LEVEL:
                 left = self._is_test(left, start)
             elif level <= RANGE_LEVEL and (
@@ -172,12 +181,31 @@ class OperatorParser(TypeParser):
             raise self._refuse("SIMILAR TO", hint="Use LIKE or REGEXP_EXTRACT.")
         else:
             self._expect_words("IN")
-            if self._next_is_word("SELECT", "WITH", "VALUES"):
-                raise self._refuse("IN with a sub-query")
-            items = self._in_parentheses(lambda: self._list_of(self._expression))
-            node = exp.In(this=left, expressions=items)
+            node = self._membership(left)
         node = self._node(node, start)
         return self._node(exp.Not(this=node), start) if negated else node
+
+    def _membership(self, left: exp.Expr) -> exp.Expr:
+        if self._next_is_word(*QUERY_WORDS):
+            return nodes.InQuery(this=left, query=self._in_parentheses(self._query))
+        items = self._in_parentheses(lambda: self._list_of(self._expression))
+        if len(items) == 1 and isinstance(items[0], nodes.ScalarQuery):
+            # IN ((SELECT …)): the inner brackets only group.
+            return nodes.InQuery(this=left, query=items[0].this)
+        return exp.In(this=left, expressions=items)
+
+    def _at_quantifier(self) -> bool:
+        return self._is_word("ANY", "SOME", "ALL") and self._next.token_type is TokenType.L_PAREN
+
+    def _quantified(self, left: exp.Expr, operator: Token, start: Token) -> exp.Expr:
+        quantifier = "ALL" if self._is_word("ALL") else "ANY"
+        self._advance()
+        if not self._next_is_word(*QUERY_WORDS):
+            raise self._refuse(f"{self._prev.text.upper()} over anything but a sub-query")
+        query = self._in_parentheses(self._query)
+        text = "<>" if operator.token_type is TokenType.NEQ else operator.text
+        node = nodes.QuantifiedTest(this=left, operator=text, quantifier=quantifier, query=query)
+        return self._node(node, start)
 
 
 class ExpressionParser(OperatorParser):
@@ -230,7 +258,8 @@ class ExpressionParser(OperatorParser):
         if word == "INTERVAL":
             return self._interval(token)
         if word == "EXISTS":
-            raise self._refuse("EXISTS with a sub-query")
+            self._advance()
+            return self._node(nodes.ExistsTest(this=self._in_parentheses(self._query)), token)
         if word in ("DATE", "TIME", "TIMESTAMP") and self._next.token_type is TokenType.STRING:
             self._advance(2)
             return self._node(nodes.TemporalLiteral(kind=word, text=self._prev.text), token)
@@ -258,8 +287,8 @@ class ExpressionParser(OperatorParser):
         return self._node(nodes.NamePath(expressions=parts), start)
 
     def _parenthesised(self, start: Token) -> exp.Expr:
-        if self._next_is_word("SELECT", "WITH", "VALUES"):
-            raise self._refuse("a sub-query as an expression")
+        if self._next_is_word(*QUERY_WORDS):
+            return self._node(nodes.ScalarQuery(this=self._in_parentheses(self._query)), start)
         self._advance()
         items = self._list_of(self._expression)
         self._expect(TokenType.R_PAREN, ")")

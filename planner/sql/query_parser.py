@@ -1,4 +1,4 @@
-"""The grammar of queries: WITH, SELECT, UNION ALL, VALUES, FROM and table functions, LIMIT.
+"""The grammar of queries: WITH, set operations, SELECT, VALUES, ORDER BY, LIMIT and FETCH.
 
 Clauses of Flink SQL that are not planned yet are recognised and refused by name at their place.
 """
@@ -12,7 +12,7 @@ from planner.sql import nodes
 from planner.sql.from_parser import FEATURE_OF_WORD, FromParser
 from planner.sql.statements import Query
 
-_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "UNION", "LIMIT", "ORDER")
+_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "QUALIFY", "UNION", "INTERSECT", "EXCEPT", "LIMIT", "ORDER", "FETCH")
 
 
 class QueryParser(FromParser):
@@ -32,18 +32,43 @@ class QueryParser(FromParser):
         body = self._set_operations()
         node = nodes.QueryNode(ctes=ctes, this=body)
         if self._is_word("ORDER"):
-            raise self._refuse("ORDER BY", hint="A stream has no last row to sort by; sort where you read it.")
-        if self._take_words("LIMIT"):
-            if self._is_word("ALL"):
-                self._advance()
-            else:
-                node.set("limit", self._number_literal("LIMIT"))
+            node.set("order", self._order_by())
+        self._row_count(node)
+        self._refuse_clause()
+        return self._node(node, start)
+
+    def _row_count(self, node: nodes.QueryNode) -> None:
+        """`LIMIT n [OFFSET m]`, `OFFSET m [ROWS] [LIMIT n | FETCH NEXT n ROWS ONLY]` or FETCH alone."""
+        has_limit = self._limit(node)
         if self._take_words("OFFSET"):
             node.set("offset", self._number_literal("OFFSET"))
             if self._is_word("ROW", "ROWS"):
                 self._advance()
-        self._refuse_clause()
-        return self._node(node, start)
+            has_limit = has_limit or self._limit(node)
+        if self._is_word("FETCH"):
+            if has_limit:
+                raise self._fail("LIMIT and FETCH in one query")
+            self._fetch(node)
+
+    def _limit(self, node: nodes.QueryNode) -> bool:
+        if not self._take_words("LIMIT"):
+            return False
+        if self._is_word("ALL"):
+            self._advance()
+        else:
+            node.set("limit", self._number_literal("LIMIT"))
+        return True
+
+    def _fetch(self, node: nodes.QueryNode) -> None:
+        self._expect_words("FETCH")
+        if not self._is_word("FIRST", "NEXT"):
+            raise self._unexpected("FIRST or NEXT", ("FIRST", "NEXT"))
+        self._advance()
+        node.set("limit", self._number_literal("FETCH"))
+        if not self._is_word("ROW", "ROWS"):
+            raise self._unexpected("ROWS ONLY", ("ROW", "ROWS"))
+        self._advance()
+        self._expect_words("ONLY")
 
     def _number_literal(self, clause: str) -> exp.Expr:
         start = self._curr
@@ -66,18 +91,36 @@ class QueryParser(FromParser):
     # -- bodies -------------------------------------------------------------------------------------
 
     def _set_operations(self) -> exp.Expr:
+        """UNION and EXCEPT from left to right; INTERSECT binds tighter."""
         start = self._curr
-        branches = [self._query_term()]
-        while self._is_word("UNION"):
-            union = self._curr
+        left = self._intersections()
+        while self._is_word("UNION", "EXCEPT", "MINUS"):
+            kind = "UNION" if self._is_word("UNION") else "EXCEPT"
             self._advance()
-            if not self._take_words("ALL"):
-                raise self._refuse("UNION without ALL", self._token_span(union), hint="Use UNION ALL.")
-            branches.append(self._query_term())
+            keeps_all = self._all_or_distinct()
+            right = self._intersections()
+            if kind == "UNION" and keeps_all:
+                branches = left.expressions if isinstance(left, nodes.UnionAllQuery) else [left]
+                left = self._node(nodes.UnionAllQuery(expressions=[*branches, right]), start)
+            else:
+                left = self._node(nodes.SetQuery(this=left, expression=right, kind=kind, all=keeps_all), start)
         self._refuse_clause()
-        if len(branches) == 1:
-            return branches[0]
-        return self._node(nodes.UnionAllQuery(expressions=branches), start)
+        return left
+
+    def _intersections(self) -> exp.Expr:
+        start = self._curr
+        left = self._query_term()
+        while self._take_words("INTERSECT"):
+            keeps_all = self._all_or_distinct()
+            right = self._query_term()
+            left = self._node(nodes.SetQuery(this=left, expression=right, kind="INTERSECT", all=keeps_all), start)
+        return left
+
+    def _all_or_distinct(self) -> bool:
+        if self._take_words("ALL"):
+            return True
+        self._take_words("DISTINCT")
+        return False
 
     def _query_term(self) -> exp.Expr:
         start = self._curr
@@ -89,8 +132,16 @@ class QueryParser(FromParser):
             rows = self._list_of(self._values_row)
             return self._node(nodes.ValuesQuery(rows=rows), start)
         if self._is_word("TABLE"):
-            raise self._refuse("TABLE as a query", hint="Use SELECT * FROM.")
+            return self._whole_table(start)
         raise self._unexpected("SELECT, VALUES or WITH", ("SELECT", "VALUES", "WITH"))
+
+    def _whole_table(self, start: Token) -> exp.Expr:
+        """`TABLE t` is `SELECT * FROM t`."""
+        self._expect_words("TABLE")
+        table_start = self._curr
+        table = self._node(nodes.TableName(this=self._path_of_table(), options=()), table_start)
+        star = self._node(nodes.SelectItem(this=self._node(nodes.AllColumns(), start)), start)
+        return self._node(nodes.SelectQuery(expressions=[star], from_=table), start)
 
     def _values_row(self) -> exp.Tuple:
         start = self._curr
@@ -120,6 +171,8 @@ class QueryParser(FromParser):
             select.set("group", self._list_of(self._group_item))
         if self._take_words("HAVING"):
             select.set("having", self._expression())
+        if self._take_words("QUALIFY"):
+            select.set("qualify", self._expression())
         self._refuse_clause()
         return self._node(select, start)
 

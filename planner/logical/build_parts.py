@@ -1,0 +1,215 @@
+"""What stands in expressions of a query block and is computed below them: ranks and values of sub-queries.
+
+While expressions are bound, a part is only a placeholder; when they all are, each part is put on top of the block's
+tree, in the order in which they were bound, and the placeholder becomes a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from sqlglot import exp
+
+from planner.analysis.binder import Binder
+from planner.analysis.outer import FIRST_PART, part, replace_outer, replace_parts
+from planner.errors import Span, SqlError, SqlState
+from planner.ir.expressions import Call, Expression, InputRef, shift_inputs, substitute
+from planner.ir.operators import JoinKind
+from planner.logical.build_ranks import BoundRank, bind_rank, put_rank
+from planner.logical.decorrelate import (
+    TRUE,
+    Domain,
+    lifted,
+    over_nothing,
+    reads_outer,
+    reordered,
+)
+from planner.logical.expressions import conjunction, identity
+from planner.logical.joins import settle_joins
+from planner.logical.nodes import Calc, Column, GroupAggregate, Join, Place, Plan
+from planner.sql.nodes import span_of
+
+ToPlan = Callable[[Expression], Expression]
+"""An expression as it was bound, over the columns of the block's tree."""
+
+
+class AggregateValue(msgspec.Struct, frozen=True):
+    """The columns of a global aggregate, which is one row; part `first` + i is column i."""
+
+    aggregate: GroupAggregate
+    first: int
+    place: Place
+
+
+class RowValue(msgspec.Struct, frozen=True):
+    """The only column of a tree of at most one row that reads nothing of this block."""
+
+    plan: Plan
+    first: int
+    place: Place
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """Whether a tree has a row."""
+
+    plan: Plan
+    first: int
+    place: Place
+
+
+class RankValue(msgspec.Struct, frozen=True):
+    rank: BoundRank
+    first: int
+
+
+Part = AggregateValue | RowValue | Marker | RankValue
+
+
+class Parts:
+    """The parts of one block of the nest's `level`. `subqueries` binds a sub-query by these parts."""
+
+    def __init__(
+        self,
+        level: int,
+        script: str,
+        subqueries: Callable[[Parts, exp.Expr, Binder], Expression],
+        takes_ranks: bool = True,
+    ) -> None:
+        self.level = level
+        self._takes_ranks = takes_ranks
+        self.script = script
+        self._subqueries = subqueries
+        self._parts: list[Part] = []
+        self._count = 0
+        self.free_of_unknown: frozenset[int] = frozenset()
+        """Nodes (by id) in whose place NULL and FALSE mean the same."""
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    @property
+    def has_ranks(self) -> bool:
+        return any(isinstance(p, RankValue) for p in self._parts)
+
+    # -- binding ------------------------------------------------------------------------------------
+
+    def subquery(self, node: exp.Expr, binder: Binder) -> Expression:
+        return self._subqueries(self, node, binder)
+
+    def rank(self, node: exp.Expr, binder: Binder) -> Expression:
+        if not self._takes_ranks:
+            message = f"{node.this.args['name'].upper()}() OVER ranks what WHERE and HAVING have left"
+            raise SqlError(SqlState.WINDOWING_ERROR, message, span=span_of(node), hint="Filter by ranks with QUALIFY.")
+        rank = bind_rank(node, binder, self.script)
+        for known in self._parts:
+            if isinstance(known, RankValue) and known.rank.identity() == rank.identity():
+                return part(known.first, known.rank.type)
+        self._parts.append(RankValue(rank, self._take(1)))
+        return part(self._count - 1, rank.type)
+
+    def aggregate(self, aggregate: GroupAggregate, span: Span) -> tuple[Expression, ...]:
+        """What stands for the aggregate's columns."""
+        self._parts.append(AggregateValue(aggregate, self._take(len(aggregate.columns)), Place(self.script, span)))
+        return tuple(part(self._parts[-1].first + i, c.type) for i, c in enumerate(aggregate.columns))
+
+    def row(self, plan: Plan, span: Span) -> Expression:
+        self._parts.append(RowValue(plan, self._take(1), Place(self.script, span)))
+        return part(self._count - 1, plan.columns[0].type.with_nullable(True))
+
+    def marker(self, plan: Plan, span: Span) -> Expression:
+        """Whether the tree has a row; never NULL."""
+        self._parts.append(Marker(plan, self._take(1), Place(self.script, span)))
+        return part(self._count - 1, TRUE.type)
+
+    def _take(self, count: int) -> int:
+        self._count += count
+        return self._count - count
+
+    # -- putting on top -----------------------------------------------------------------------------
+
+    def attached(self, plan: Plan, to_plan: ToPlan) -> tuple[Plan, ToPlan]:
+        """The tree with all parts on top, its own columns first, and how bound expressions read it."""
+        values: dict[int, Expression] = {}
+
+        def resolved(expression: Expression) -> Expression:
+            match expression:
+                case InputRef(index=index) if index >= FIRST_PART:
+                    bound = values[index - FIRST_PART]
+                case _:
+                    bound = replace_parts(to_plan(expression), values)
+            return substitute(bound, identity(plan.columns))
+
+        for part_ in self._parts:
+            match part_:
+                case RankValue():
+                    plan, values[part_.first] = put_rank(plan, part_.rank, resolved)
+                case AggregateValue():
+                    width = len(plan.columns)
+                    plan = self._left_joined(plan, part_.aggregate, resolved, part_.place)
+                    for i in range(len(part_.aggregate.columns)):
+                        reference = InputRef(width + i, plan.columns[width + i].type)
+                        values[part_.first + i] = over_nothing(part_.aggregate, i, reference)
+                case RowValue():
+                    width = len(plan.columns)
+                    plan = left_join(plan, part_.plan, None, part_.place)
+                    values[part_.first] = InputRef(width, plan.columns[width].type)
+                case Marker():
+                    width = len(plan.columns)
+                    plan = self._left_joined(plan, existence(part_.plan), resolved, part_.place)
+                    reference = InputRef(width, plan.columns[width].type)
+                    values[part_.first] = Call("IS_NOT_NULL", (reference,), TRUE.type)
+        return plan, resolved
+
+    def _left_joined(self, plan: Plan, aggregate: GroupAggregate, resolved: ToPlan, place: Place) -> Plan:
+        """`plan` LEFT JOIN an aggregate that may read it, whose columns come first among the new ones. Groups of
+        nothing have no partner in the join, which stands for them."""
+        if not reads_outer(aggregate, self.level):
+            return left_join(plan, aggregate, None, place)
+        found = lifted(aggregate, self.level)
+        if found is None:
+            domain = Domain.of(plan, aggregate, self.level, resolved, place)
+            below, condition = domain.joined(domain.grouped(aggregate), len(plan.columns))
+            return left_join(plan, below, condition, place)
+        first = [o.index for o in found.outputs if isinstance(o, InputRef)]
+        order = [*first, *(i for i in range(len(found.plan.columns)) if i not in first)]
+        places = {i: len(plan.columns) + j for j, i in enumerate(order)}
+        below = found.plan if order == sorted(order) else reordered(found.plan, order)
+        return left_join(plan, below, _condition(found.predicates, places, self.level, resolved), place)
+
+
+def semi_joined(plan: Plan, subquery: Plan, kind: JoinKind, level: int, resolved: ToPlan, place: Place) -> Plan:
+    """The rows of `plan` for which the sub-query has a row (SEMI) or none (ANTI)."""
+    width = len(plan.columns)
+    if not reads_outer(subquery, level):
+        below: Plan = existence(subquery)
+        return Join(plan, below, kind, None, plan.columns, place=place)
+    found = lifted(subquery, level)
+    if found is None:
+        domain = Domain.of(plan, subquery, level, resolved, place)
+        below, condition = domain.joined(domain.applied(subquery), width)
+    else:
+        places = {i: width + i for i in range(len(found.plan.columns))}
+        below, condition = found.plan, _condition(found.predicates, places, level, resolved)
+    return Join(plan, below, kind, condition, plan.columns, place=place)
+
+
+def existence(plan: Plan) -> GroupAggregate:
+    """One row if the tree has any."""
+    columns = (Column("$exists", TRUE.type),)
+    return GroupAggregate(Calc(plan, None, (TRUE,), columns), (0,), (), columns)
+
+
+def _condition(
+    predicates: tuple[Expression, ...], places: dict[int, int], level: int, resolved: ToPlan
+) -> Expression | None:
+    """The predicates over the columns of the join: those of the sub-query are at `places`."""
+    moved = (shift_inputs(p, places) for p in predicates)
+    return conjunction(replace_outer(p, level, resolved) for p in moved)
+
+
+def left_join(plan: Plan, right: Plan, condition: Expression | None, place: Place) -> Plan:
+    padded = tuple(Column(c.name, c.type.with_nullable(True), c.lost) for c in right.columns)
+    join = Join(plan, right, JoinKind.LEFT, condition, (*plan.columns, *padded), place=place)
+    settled, _ = settle_joins(join, None)
+    return settled
