@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from planner.analysis import type_rules
 from planner.analysis.names import lookup
+from planner.analysis.outer import OuterNames
 from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.analysis.windows import window_arguments
 from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
@@ -15,6 +16,7 @@ from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
 from planner.logical.build_joins import Source, as_of_join, joined
 from planner.logical.build_unnest import join_unnest, unnest_alone
 from planner.logical.expressions import identity
+from planner.logical.hints import SelectHints
 from planner.logical.nodes import (
     Calc,
     Column,
@@ -25,7 +27,7 @@ from planner.logical.nodes import (
 )
 from planner.logical.windows import window_table_function
 from planner.sql import nodes
-from planner.sql.nodes import span_of, stamp
+from planner.sql.nodes import span_of
 from planner.sql.parser import parse_script
 from planner.sql.statements import OptionItem, Select
 
@@ -56,11 +58,14 @@ class FromBuilder:
         ctes: Mapping[str, Plan] | None = None,
         views: tuple[ObjectPath, ...] = (),
         proctime_functions: dict[int, Span] | None = None,
+        outer: OuterNames | None = None,
     ) -> None:
+        """`outer`: the names of the query around, in a sub-query."""
         self.catalog = catalog
         self.script = script
         self.ctes = dict(ctes or {})
         self.views = views
+        self.outer = outer
         # Windows over processing time by identity, and their places: an aggregation must take them in.
         self.proctime_functions = proctime_functions if proctime_functions is not None else {}
 
@@ -69,8 +74,9 @@ class FromBuilder:
 
     # -- FROM ---------------------------------------------------------------------------------------
 
-    def from_clause(self, node: exp.Expr) -> Source:
+    def from_clause(self, node: exp.Expr, hints: SelectHints | None = None) -> Source:
         """All of FROM, joins from left to right."""
+        hints = hints if hints is not None else SelectHints(())
         first, joins = _spine(node)
         if isinstance(first, nodes.UnnestTable):
             source = unnest_alone(first, self.script)
@@ -78,26 +84,21 @@ class FromBuilder:
             plan, relation = self._table(first)
             source = Source(plan, Scope((relation,)))
         for join in joins:
-            source = self._joined(source, join)
+            source = self._joined(source, join, hints)
         return source
 
-    def _joined(self, left: Source, node: nodes.JoinTable) -> Source:
+    def _joined(self, left: Source, node: nodes.JoinTable, hints: SelectHints) -> Source:
         """What is left of a join, joined with what is right of it."""
         right = node.args["expression"]
-        first, joins = _spine(right)
-        reads_left = isinstance(first, nodes.UnnestTable) or first.args.get("as_of") is not None
-        if joins and reads_left and all(j.args["kind"] not in ("RIGHT", "FULL") for j in joins):
-            # `a, UNNEST(a.x) AS t (y) JOIN b ON …`: the comma first, so that the joins stand above both.
-            source = self._joined(left, _with_right(node, first))
-            for join in joins:
-                source = self._joined(source, join)
-            return source
         if isinstance(right, nodes.UnnestTable):
             return join_unnest(left, node, self.script)
         if right.args.get("as_of") is not None:
             plan, relation = self._table(right, is_as_of=True)
-            return as_of_join(left, Source(plan, Scope((relation,))), node, self.script)
-        return joined(left, self.from_clause(right), node, self.script)
+            version = Source(plan, Scope((relation,)))
+            return as_of_join(left, version, node, self.script, hints.lookup_of(version.scope))
+        other = self.from_clause(right, hints)
+        source = joined(left, other, node, self.script)
+        return Source(hints.on_join(source.plan, left.scope, other.scope), source.scope)
 
     def _table(self, node: exp.Expr, is_as_of: bool = False) -> tuple[Plan, Relation]:
         qualifier: tuple[str, ...] = ()
@@ -213,13 +214,6 @@ def _spine(node: exp.Expr) -> tuple[exp.Expr, list[nodes.JoinTable]]:
     return node, joins[::-1]
 
 
-def _with_right(node: nodes.JoinTable, right: exp.Expr) -> nodes.JoinTable:
-    """The join of the same kind with another right side."""
-    span = span_of(node)
-    args = {**node.args, "expression": right}
-    return stamp(nodes.JoinTable(**args), span.start, span.end)
-
-
 def _no_time_attribute(column: Column, span: Span) -> SqlError:
     hint = column.lost and f"It was one until {column.lost}."
     hint = hint or "Event time comes from WATERMARK FOR in the table's definition."
@@ -293,11 +287,3 @@ def rename_columns(plan: Plan, names: tuple[str, ...]) -> Plan:
         return plan
     columns = tuple(Column(n, c.type, c.lost) for n, c in zip(names, plan.columns, strict=True))
     return Calc(plan, None, identity(plan.columns), columns)
-
-
-def relation_name(from_: exp.Expr) -> str:
-    """What a FROM item is called: its alias, or the last part of its name."""
-    alias = from_.args.get("alias")
-    if alias is not None:
-        return str(alias.args["name"].this)
-    return str(from_.this.args["expressions"][-1].this) if isinstance(from_, nodes.TableName) else ""

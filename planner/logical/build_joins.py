@@ -49,7 +49,9 @@ def joined(left: Source, right: Source, node: nodes.JoinTable, script: str) -> S
     return Source(plan, scope)
 
 
-def as_of_join(left: Source, right: Source, node: nodes.JoinTable, script: str) -> Source:
+def as_of_join(
+    left: Source, right: Source, node: nodes.JoinTable, script: str, lookup_hint: tuple[tuple[str, str], ...] = ()
+) -> Source:
     """`left JOIN table FOR SYSTEM_TIME AS OF time ON …`; a time that is no column of the left side becomes one."""
     table: exp.Expr = node.args["expression"]
     time_node: exp.Expr = table.args["as_of"]
@@ -60,7 +62,7 @@ def as_of_join(left: Source, right: Source, node: nodes.JoinTable, script: str) 
     shown = _columns(left.plan, right.plan, scope)
     place = Place(script, span_of(node))
     if isinstance(time, InputRef):
-        plan: Plan = AsOfJoin(left.plan, right.plan, kind_of(node), condition, time.index, shown, place)
+        plan: Plan = AsOfJoin(left.plan, right.plan, kind_of(node), condition, time.index, shown, place, lookup_hint)
         return Source(plan, scope)
     width = len(left.plan.columns)
     time_column = Column("PROCTIME", time.type)
@@ -68,7 +70,7 @@ def as_of_join(left: Source, right: Source, node: nodes.JoinTable, script: str) 
     if condition is not None:
         condition = shift_inputs(condition, {i: i + (i >= width) for i in input_indexes(condition)})
     columns = (*shown[:width], time_column, *shown[width:])
-    plan = AsOfJoin(timed, right.plan, kind_of(node), condition, width, columns, place)
+    plan = AsOfJoin(timed, right.plan, kind_of(node), condition, width, columns, place, lookup_hint)
     kept = tuple(e for i, e in enumerate(identity(columns)) if i != width)
     return Source(Calc(plan, None, kept, shown), scope)
 

@@ -22,7 +22,12 @@ _COLLECTIONS = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET)
 
 def unnest_alone(node: nodes.UnnestTable, script: str) -> Source:
     """`FROM UNNEST(…)` without a table before it."""
-    collection = _collection(node, Scope(()), script)
+    try:
+        collection = _collection(node, Scope(()), script)
+    except SqlError as e:
+        if e.sqlstate == SqlState.UNDEFINED_COLUMN:
+            e.hint = "UNNEST reads columns of the tables to its left."
+        raise
     values = Values(((collection,),), (Column("UNNEST", collection.type),))
     return _unnested(Source(values, Scope(())), InputRef(0, collection.type), node, is_outer=False)
 

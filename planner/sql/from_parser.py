@@ -13,7 +13,7 @@ from planner.sql import nodes
 from planner.sql.call_parser import CallParser
 from planner.sql.cursor import TokenCursor
 from planner.sql.splitter import StatementText
-from planner.sql.statements import OptionItem
+from planner.sql.statements import Hint, Name, OptionItem
 
 JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "ASOF")
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES")
@@ -40,30 +40,22 @@ class FromParser(CallParser):
     # -- FROM ---------------------------------------------------------------------------------------
 
     def _from(self) -> exp.Expr:
+        """Tables joined by commas and JOINs, from left to right: both bind alike, as in Flink."""
         start = self._curr
-        table = self._joined_tables(start)
-        relations = 1
-        while self._match(TokenType.COMMA):
-            right = self._joined_tables(self._curr)
-            table = self._node(nodes.JoinTable(this=table, expression=right, kind="COMMA"), start)
-            relations += 1
-            self._check_relations(relations)
-        return table
-
-    def _check_relations(self, relations: int) -> None:
-        if relations > _RELATIONS_MAX:
-            message = f"more than {_RELATIONS_MAX} tables in one FROM"
-            raise SqlError(SqlState.TOO_COMPLEX, message, span=self._token_span(self._prev), text=self.script)
-
-    def _joined_tables(self, start: Token) -> exp.Expr:
-        """`table [join table …]`, from left to right."""
         table = self._table()
         relations = 1
-        while self._is_word(*JOIN_WORDS) or (self._is_word("SEMI", "ANTI") and self._next_is_word("JOIN")):
-            table = self._join(table, start)
+        while True:
+            if self._match(TokenType.COMMA):
+                right = self._table()
+                table = self._node(nodes.JoinTable(this=table, expression=right, kind="COMMA"), start)
+            elif self._is_word(*JOIN_WORDS) or (self._is_word("SEMI", "ANTI") and self._next_is_word("JOIN")):
+                table = self._join(table, start)
+            else:
+                return table
             relations += 1
-            self._check_relations(relations)
-        return table
+            if relations > _RELATIONS_MAX:
+                message = f"more than {_RELATIONS_MAX} tables in one FROM"
+                raise SqlError(SqlState.TOO_COMPLEX, message, span=self._token_span(self._prev), text=self.script)
 
     def _join(self, left: exp.Expr, start: Token) -> exp.Expr:
         join_start = self._curr
@@ -258,11 +250,11 @@ class FromParser(CallParser):
             return ()
         return self._hint_parser().options_hint()
 
-    def _state_ttl_hint(self) -> tuple[OptionItem, ...]:
-        """`/*+ STATE_TTL('table' = '1 d') */` behind SELECT."""
+    def _state_ttl_hint(self) -> tuple[Hint, ...]:
+        """`/*+ STATE_TTL('table' = '1 d'), LOOKUP(…), BROADCAST(table) */` behind SELECT."""
         if self._curr.token_type is not TokenType.HINT:
             return ()
-        return self._hint_parser().state_ttl_hint()
+        return self._hint_parser().select_hints()
 
     def _hint_parser(self) -> HintParser:
         token = self._curr
@@ -276,12 +268,24 @@ class FromParser(CallParser):
 class HintParser(TokenCursor):
     """The inside of a hint comment."""
 
-    def state_ttl_hint(self) -> tuple[OptionItem, ...]:
-        if not self._take_words("STATE_TTL"):
-            raise self._refuse("any hint behind SELECT but STATE_TTL")
-        items = self._option_list()
+    def select_hints(self) -> tuple[Hint, ...]:
+        hints = self._list_of(self._hint)
         self._expect_end()
-        return items
+        return tuple(hints)
+
+    def _hint(self) -> Hint:
+        start = self._curr
+        if start.token_type is not TokenType.VAR:
+            raise self._unexpected("a hint such as STATE_TTL('table' = '1 d')")
+        self._advance()
+        options: tuple[OptionItem, ...] = ()
+        names: list[Name] = []
+        if self._curr.token_type is TokenType.L_PAREN:
+            if self._next.token_type is TokenType.STRING:
+                options = self._option_list()
+            else:
+                names = self._in_parentheses(lambda: self._list_of(lambda: self._name("a table")))
+        return Hint(start.text.upper(), options, tuple(names), self._span_from(start))
 
     def options_hint(self) -> tuple[OptionItem, ...]:
         if not self._take_words("OPTIONS"):

@@ -190,7 +190,7 @@ class JoinTable(exp.Expression):
     """`this [NATURAL] kind JOIN expression [ON on | USING (using)]`; kinds INNER, LEFT, RIGHT, FULL, CROSS and COMMA.
 
     `using` is a list of Identifiers. Of INNER, LEFT, RIGHT and FULL exactly one of natural, on and using is there.
-    Joins are read from left to right and bind tighter than commas.
+    Commas and JOINs are read from left to right and bind alike.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {

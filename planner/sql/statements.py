@@ -34,6 +34,15 @@ class OptionItem(msgspec.Struct, frozen=True):
     span: Span
 
 
+class Hint(msgspec.Struct, frozen=True):
+    """One hint behind SELECT: upper-case `name`, and in brackets quoted options or names."""
+
+    name: str
+    options: tuple[OptionItem, ...]
+    names: tuple[Name, ...]
+    span: Span
+
+
 class Expr(msgspec.Struct, frozen=True):
     """An unbound scalar expression and its text."""
 
