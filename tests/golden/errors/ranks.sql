@@ -1,0 +1,31 @@
+SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src
+====
+SELECT k FROM (
+  SELECT k, RANK() OVER (PARTITION BY k ORDER BY v) AS r FROM src)
+WHERE r >= 3
+====
+SELECT k FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src) WHERE rn <= v
+====
+SELECT k FROM (SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src) WHERE rn <= 3 OR v = 1
+====
+SELECT a, b FROM (
+  SELECT ROW_NUMBER() OVER (ORDER BY v) AS a, ROW_NUMBER() OVER (ORDER BY k) AS b FROM src)
+WHERE a <= 3 AND b <= 3
+====
+SELECT k, v FROM src ORDER BY v
+====
+SELECT k, v FROM src ORDER BY ts DESC
+====
+INSERT INTO shown SELECT k, v FROM src ORDER BY k, ts
+====
+SELECT k, ts FROM timed_cdc ORDER BY ts
+====
+INSERT INTO appended
+SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src) WHERE rn <= 3
+====
+INSERT INTO appended
+SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM src) WHERE rn = 1
+====
+WITH top AS (
+  SELECT k, v, ts FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src) WHERE rn <= 3)
+SELECT window_end, COUNT(*) FROM TUMBLE(TABLE top, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, window_end

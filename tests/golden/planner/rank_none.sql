@@ -1,0 +1,2 @@
+-- No row has rank 0.
+EXPLAIN SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM src) WHERE rn < 1;

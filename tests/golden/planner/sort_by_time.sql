@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, v FROM src WHERE v > 0 ORDER BY ts, v DESC;
