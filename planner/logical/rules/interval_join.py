@@ -228,17 +228,18 @@ def _columns(join: Join, left_time: int, right_time: int, is_processing_time: bo
 def watermark_delay_ms(join: IntervalJoin) -> int:
     """How far time attributes of the output may be behind the watermark of the input.
 
-    A row of the left side waits for partners until the watermark is at its time + upper_ms, one of the right side until
-    it is at its time - lower_ms; padded rows leave no later than that.
+    A row of the left side meets partners that are not late until the watermark is at its time + upper_ms, one of the
+    right side until it is at its time - lower_ms; a row without partner is padded 1 ms later.
     """
     if join.is_processing_time:
         return 0
     width = len(join.left.columns)
-    delay = max(0, join.upper_ms, -join.lower_ms)
+    left_waits = max(0, join.upper_ms + join.kind.is_left_outer)
+    right_waits = max(0, -join.lower_ms + join.kind.is_right_outer)
+    delays = [left_waits, right_waits]
     for i, column in enumerate(join.columns):
-        if column.type.is_rowtime:
-            is_left = i < width
-            side, time, own = (join.left, join.left_time, i) if is_left else (join.right, join.right_time, i - width)
-            waits = max(0, join.upper_ms if is_left else -join.lower_ms)
-            delay = max(delay, waits + (spread_ms(side, time, own) or 0))
-    return delay
+        if column.type.is_rowtime and i < width:
+            delays.append(left_waits + (spread_ms(join.left, join.left_time, i) or 0))
+        elif column.type.is_rowtime:
+            delays.append(right_waits + (spread_ms(join.right, join.right_time, i - width) or 0))
+    return max(delays)

@@ -220,6 +220,12 @@ def test_watermark_delay(bounds: str, delay: int) -> None:
     assert join.watermark_delay_ms == delay
 
 
+@pytest.mark.parametrize(("kind", "delay"), [("LEFT", 5_001), ("RIGHT", 5_000), ("FULL", 5_001)])
+def test_padded_rows_leave_a_millisecond_later(kind: str, delay: int) -> None:
+    bounds = "b.ts BETWEEN a.ts - INTERVAL '3' SECOND AND a.ts + INTERVAL '5' SECOND"
+    assert operator(f"SELECT a.ts, b.ts FROM a {kind} JOIN b ON a.id = b.id AND {bounds}").watermark_delay_ms == delay
+
+
 def test_times_of_both_sides_stay_time_attributes() -> None:
     join = interval(on("a.id = b.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '5' SECOND"))
     assert [c.name for c in join.columns if c.type.is_rowtime] == ["ts", "ts"]
