@@ -28,6 +28,7 @@ from runtime.operators.rank_entries import (
     entries_of,
     lives_by_content,
     lives_by_key,
+    ranks_of,
     run_of,
 )
 from runtime.operators.rank_rows import PartitionKeys, RankedRows, RankRows
@@ -104,18 +105,13 @@ class RankOperator:
         if not rows.num_rows:
             return
         partitions = self._keys.numbers(self._keys.of(rows))
-        by_arrival = np.lexsort((numbers, partitions))
-        run = run_of(partitions[by_arrival], by_arrival)
-        ranked = RankedRows([column.slice(0, 0) for column in columns], [c.take(pa.array(by_arrival)) for c in columns])
-        nothing = np.zeros(0, dtype=np.int64)
-        codes = self._order.codes(ranked.columns, len(by_arrival))
-        entries = entries_of(run, Stored(nothing, nothing, nothing), codes, self._range.function)
-        ranks = entries.better(entries.stays, self._range.function) + 1
+        codes = self._order.codes(columns, len(numbers))
+        order = np.lexsort((numbers, codes, partitions))
+        ranks = ranks_of(partitions[order], codes[order], self._range.function)
         shown = np.flatnonzero((ranks >= self._range.first) & (ranks <= self._range.last))
         for first in range(0, len(shown), OUTPUT_ROWS_MAX):
             piece = shown[first : first + OUTPUT_ROWS_MAX]
-            index: Any = pa.array(entries.places[piece])
-            out = [column.take(index) for column in ranked.columns]
+            out: list[Array] = list(rows.take(order[piece]).columns)
             if self._node.puts_out_rank:
                 out.append(pa.array(ranks[piece]))
             yield Batch(pa.RecordBatch.from_arrays(out, schema=self._schema))

@@ -241,3 +241,21 @@ def lives_by_content(run: Run, known_partitions: Ints, identities: Ints, adds: B
     victims = order[rows[np.repeat(rows_before[starts], lengths)[found] + rank[found]]]
     ends[victims] = when[order[found]]
     return Lives(is_add, ends, int(np.count_nonzero(~entering) - len(found)))
+
+
+def ranks_of(partitions: Ints, codes: Ints, function: RankFunction) -> Ints:
+    """Ranks, from 1, of rows in order of partition and code."""
+    count = len(partitions)
+    places = np.arange(count)
+    is_first = np.ones(count, dtype=np.bool_)
+    is_first[1:] = partitions[1:] != partitions[:-1]
+    begins = np.maximum.accumulate(np.where(is_first, places, 0))
+    if function is RankFunction.ROW_NUMBER:
+        return places - begins + 1
+    leads = is_first.copy()
+    leads[1:] |= codes[1:] != codes[:-1]
+    if function is RankFunction.RANK:
+        return np.maximum.accumulate(np.where(leads, places, 0)) - begins + 1
+    groups = np.cumsum(leads)
+    ranks: Ints = groups - groups[begins] + 1
+    return ranks

@@ -14,6 +14,7 @@ from runtime.operators.chain import merge_calcs
 from runtime.operators.changelog_normalize import ChangelogNormalizeOperator
 from runtime.operators.checks import CheckedOperator
 from runtime.operators.collect import CollectOperator
+from runtime.operators.deduplicate import DeduplicateOperator
 from runtime.operators.drop_update_before import DropUpdateBeforeOperator
 from runtime.operators.environment import TaskEnvironment
 from runtime.operators.expand import ExpandOperator
@@ -23,17 +24,21 @@ from runtime.operators.interval_join import IntervalJoinOperator
 from runtime.operators.join import JoinOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
+from runtime.operators.rank import RankOperator
 from runtime.operators.set_operation import SetOperationOperator
 from runtime.operators.sink import SinkOperator
 from runtime.operators.sink_materializer import SinkMaterializerOperator
+from runtime.operators.sort import SortOperator
 from runtime.operators.source import SourceOperator as TableSourceOperator
-from runtime.operators.unnest import UnnestOperator
 from runtime.operators.temporal_join import TemporalJoinOperator
+from runtime.operators.unnest import UnnestOperator
 from runtime.operators.values import ValuesOperator
 from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
 from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
 from runtime.operators.window_join import WindowJoinOperator
+from runtime.operators.window_rank import WindowRankOperator
 
+Ordering = ir.Rank | ir.Deduplicate | ir.WindowRank | ir.Sort
 TwoInputs = ir.Join | ir.IntervalJoin | ir.TemporalJoin | ir.WindowJoin | ir.SetOperation
 ContextOf = Callable[[ir.Operator], OperatorContext]
 
@@ -110,6 +115,8 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return DropUpdateBeforeOperator(node)
         case ir.Join() | ir.IntervalJoin() | ir.TemporalJoin() | ir.WindowJoin() | ir.SetOperation():
             return build_two_inputs(node, context)
+        case ir.Rank() | ir.Deduplicate() | ir.WindowRank() | ir.Sort():
+            return build_ordering(node, context)
         case ir.Limit():
             return LimitOperator(node, context, environment)
         case ir.Sink():
@@ -134,5 +141,19 @@ def build_two_inputs(node: TwoInputs, context: OperatorContext) -> Operator:
             return TemporalJoinOperator(node, context)
         case ir.WindowJoin():
             return WindowJoinOperator(node, context)
+        case _:
+            assert_never(node)
+
+
+def build_ordering(node: Ordering, context: OperatorContext) -> Operator:
+    match node:
+        case ir.Rank():
+            return RankOperator(node, context)
+        case ir.Deduplicate():
+            return DeduplicateOperator(node, context)
+        case ir.WindowRank():
+            return WindowRankOperator(node, context)
+        case ir.Sort():
+            return SortOperator(node, context)
         case _:
             assert_never(node)
