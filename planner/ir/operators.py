@@ -99,7 +99,8 @@ class Calc(msgspec.Struct, frozen=True, tag_field="node", tag="calc"):
 class AggregateFunction(StrEnum):
     """STDDEV_*, VAR_*, FIRST_VALUE, LAST_VALUE and LISTAGG skip NULLs, as all but COUNT(*) do. SUM0 is a SUM that is 0
     over nothing: it adds up the counts of split distinct aggregates. SINGLE_VALUE is the value of the only row, NULL or
-    not, and NULL over nothing; a group of several rows at the end of a batch is an error of the user's query."""
+    not, and NULL over nothing; a group of several rows is an error of the user's query, which the output column's name
+    tells."""
 
     COUNT_STAR = "COUNT(*)"
     COUNT = "COUNT"
@@ -392,7 +393,12 @@ def is_mergeable(call: AggregateCall, *, retracting: bool = False) -> bool:
     phases. Distinct and order-dependent functions need the values themselves; so do MIN and MAX over an input that
     takes values back."""
     match call.function:
-        case AggregateFunction.FIRST_VALUE | AggregateFunction.LAST_VALUE | AggregateFunction.LISTAGG:
+        case (
+            AggregateFunction.FIRST_VALUE
+            | AggregateFunction.LAST_VALUE
+            | AggregateFunction.LISTAGG
+            | AggregateFunction.SINGLE_VALUE
+        ):
             return False
         case AggregateFunction.MIN | AggregateFunction.MAX:
             return not retracting

@@ -21,6 +21,7 @@ from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER, chang
 from runtime.operators.group_aggregate_scan import Ints, Scan
 from runtime.operators.grouping import canonical_floats
 from runtime.operators.protocol import FinishSnapshot, OperatorContext
+from runtime.operators.single_row import SingleRows
 from runtime.state.backends import open_backend
 from runtime.state.protocol import KeyedTable
 
@@ -58,6 +59,12 @@ class GroupAggregateOperator:
             partials_from=len(node.keys) + 1 if node.from_partials else None,
             ttl_ms=node.state_ttl_ms,
         )
+        self._single_rows = SingleRows(
+            node.aggregates,
+            [column.name for column in node.output.columns[len(node.keys) :]],
+            retracting=self._retracting,
+            ttl_ms=node.state_ttl_ms,
+        )
         self._backend = open_backend(node.uid, context)
         self._table: KeyedTable
         self._final: FinalRows | None = None
@@ -87,7 +94,7 @@ class GroupAggregateOperator:
             self._clamped = restore.counters.get(COUNTS_CLAMPED, 0)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Raises StateTooLargeError."""
+        """Raises StateTooLargeError, SeveralRowsError."""
         if batch.row_count == 0:
             return
         if self._node.mini_batch is None:
@@ -119,13 +126,17 @@ class GroupAggregateOperator:
     def end(self, drain: bool) -> Iterator[Batch]:
         """The final rows, in batch execution; the row over nothing, where one is asked for and nothing is shown."""
         yield from self.flush()
+        if drain:
+            self._single_rows.check()
         if drain and self._final is not None:
             yield from self._final.rows()
         if drain and self._node.emits_row_over_nothing and self._context.key_groups.first == 0:
             yield from self._row_over_nothing()
 
     def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
+        """Raises SeveralRowsError."""
         assert not self._held, "a mini-batch is flushed before a snapshot"
+        self._single_rows.check()
         write_segments = self._backend.capture(checkpoint_id)
         counters = self._counts()
 
@@ -192,6 +203,7 @@ class GroupAggregateOperator:
         counts[scan.group_slots] = scan.final_counts
         self._ignored += scan.ignored
         self._clamped += scan.clamped
+        self._single_rows.take(scan)
         changes = Changes(batch.data, keys, groups, scan)
         self._functions.step(changes, table, 1)
         states = self._functions.results()

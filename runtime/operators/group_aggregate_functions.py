@@ -44,6 +44,8 @@ Kind = TypeVar("Kind", bound=Accumulator)
 _SUMS = (AggregateFunction.SUM, AggregateFunction.SUM0)
 _COUNTS = (AggregateFunction.COUNT, AggregateFunction.COUNT_STAR)
 _EXTREMES = (AggregateFunction.MIN, AggregateFunction.MAX)
+_FIRST_OR_LAST = (AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE, AggregateFunction.SINGLE_VALUE)
+"""Of a single row the last value is the value; NULL is what no value is."""
 _APPROXIMATE = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _SPECIALS: tuple[tuple[str, Callable[[Doubles], Bools]], ...] = (
     ("nan", np.isnan),
@@ -163,7 +165,7 @@ class Functions:
         selection = Selection(argument, call.filter, call.distinct)
         if function is AggregateFunction.LISTAGG:
             return self._list(call, selection)
-        if function in (AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE):
+        if function in _FIRST_OR_LAST:
             return self._first_or_last(call, selection)
         if call.distinct:
             assert kind is not None
@@ -220,8 +222,8 @@ class Functions:
 
     def _first_or_last(self, call: AggregateCall, selection: Selection) -> Result:
         values = self._values_in_order(call, selection)
-        is_last = call.function is AggregateFunction.LAST_VALUE
-        one = self._once((call.function, selection), lambda: Ordered(values, is_last=is_last))
+        is_last = call.function is not AggregateFunction.FIRST_VALUE
+        one = self._once((is_last, selection), lambda: Ordered(values, is_last=is_last))
         kind = to_arrow(call.type)
         return lambda: _cast(one.values(), kind)
 
