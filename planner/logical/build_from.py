@@ -119,6 +119,9 @@ class FromBuilder:
         if alias is not None:
             qualifier = (alias.args["name"].this,)
             plan = renamed(plan, alias.args.get("columns") or [])
+            if not alias.args.get("columns") and len(plan.columns) == 1 and _is_values(node):
+                # `(VALUES (1), (2)) AS x` calls the column x, too.
+                plan = rename_columns(plan, qualifier)
         columns = tuple(ScopeColumn(c.name, c.type, c.lost) for c in plan.columns)
         return plan, Relation(qualifier, columns)
 
@@ -203,6 +206,14 @@ class FromBuilder:
         if chosen.type.is_proctime:
             self.proctime_functions[id(function)] = span_of(node.args["name"])
         return function
+
+
+def _is_values(node: exp.Expr) -> bool:
+    """Whether the item is VALUES and nothing else."""
+    if not isinstance(node, nodes.DerivedTable):
+        return False
+    query = node.this
+    return isinstance(query.this, nodes.ValuesQuery) and not any(v for k, v in query.args.items() if k != "this")
 
 
 def _spine(node: exp.Expr) -> tuple[exp.Expr, list[nodes.JoinTable]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -93,7 +94,7 @@ class SelectBuilder(FromBuilder):
     # -- SELECT -------------------------------------------------------------------------------------
 
     def _select(self, node: nodes.SelectQuery, order: list[nodes.OrderItem]) -> Ordered:
-        hints = SelectHints(node.args.get("state_ttl") or ())
+        hints = SelectHints(node.args.get("hints") or ())
         ordered = self._select_all(node, order, hints)
         plan = ordered.plan
         if node.args.get("distinct"):
@@ -166,7 +167,8 @@ class SelectBuilder(FromBuilder):
                     raise SqlError(SqlState.SYNTAX_ERROR, "* needs a FROM clause", span=span_of(item))
                 for column in binder.scope.star(item.this.args.get("expressions") or []):
                     values.append(column.value)
-                    columns.append(Column(column.name, column.value.type, column.lost))
+                    name = _unlike(column.name, {c.name for c in columns})
+                    columns.append(Column(name, column.value.type, column.lost))
                 continue
             expression = binder.bind(item.this)
             lost = lost_reason(expression, binder.text_of(item.this), binder.scope)
@@ -340,6 +342,13 @@ def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
     """What makes a query without GROUP BY an aggregation."""
     candidates = [item.this for item in node.args["expressions"]] + [node.args.get("having")]
     return next((c for c in candidates if c is not None and contains_aggregate(c)), node)
+
+
+def _unlike(name: str, taken: set[str]) -> str:
+    """The name; if it is taken, with the first number that makes it another: `*` over `k` twice is `k`, `k0`."""
+    if name not in taken:
+        return name
+    return next(numbered for i in itertools.count() if (numbered := f"{name}{i}") not in taken)
 
 
 def _item_name(item: nodes.SelectItem, position: int) -> str:

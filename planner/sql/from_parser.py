@@ -250,7 +250,7 @@ class FromParser(CallParser):
             return ()
         return self._hint_parser().options_hint()
 
-    def _state_ttl_hint(self) -> tuple[Hint, ...]:
+    def _select_hints(self) -> tuple[Hint, ...]:
         """`/*+ STATE_TTL('table' = '1 d'), LOOKUP(…), BROADCAST(table) */` behind SELECT."""
         if self._curr.token_type is not TokenType.HINT:
             return ()

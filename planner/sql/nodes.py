@@ -216,12 +216,12 @@ class SelectItem(exp.Expression):
 
 
 class SelectQuery(exp.Expression):
-    """One SELECT block. `state_ttl` is a tuple of OptionItem from a STATE_TTL hint."""
+    """One SELECT block. `hints` is a tuple of Hint."""
 
     arg_types: ClassVar[dict[str, bool]] = {
         "expressions": True,
         "distinct": False,
-        "state_ttl": False,
+        "hints": False,
         "from_": False,
         "where": False,
         "group": False,

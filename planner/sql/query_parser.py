@@ -154,13 +154,11 @@ class QueryParser(FromParser):
         return self._node(exp.Tuple(expressions=items), start)
 
     def _select(self, start: Token) -> nodes.SelectQuery:
-        state_ttl = self._state_ttl_hint()
+        hints = self._select_hints()
         is_distinct = self._take_words("DISTINCT")
         if not is_distinct and self._is_word("ALL", "STREAM"):
             self._advance()
-        select = nodes.SelectQuery(
-            expressions=self._list_of(self._select_item), distinct=is_distinct, state_ttl=state_ttl
-        )
+        select = nodes.SelectQuery(expressions=self._list_of(self._select_item), distinct=is_distinct, hints=hints)
         if self._take_words("FROM"):
             select.set("from_", self._from())
         if self._take_words("WHERE"):

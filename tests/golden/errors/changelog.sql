@@ -53,7 +53,5 @@ SELECT /*+ STATE_TTL('src' = 'long') */ k, COUNT(*) FROM src GROUP BY k
 ====
 SELECT /*+ STATE_TTL('src' = '1 d') */ k FROM src
 ====
-SELECT /*+ BROADCAST(src) */ k FROM src
-====
 SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE timed_cdc, DESCRIPTOR(p), INTERVAL '1' MINUTE))
 GROUP BY window_start, window_end
