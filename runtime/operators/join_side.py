@@ -45,7 +45,8 @@ class Layout(StrEnum):
 
 class SideSpec(msgspec.Struct, frozen=True):
     """One input of a join. `counts_matches`: beside each row stands how many rows of the other side match it. `is_set`:
-    what matters is only whether there are such rows. No `keys`: any row may match any other."""
+    what matters is only whether there are such rows. `keeps_all`: also rows whose key is NULL, which match nothing. No
+    `keys`: any row may match any other."""
 
     name: str
     schema: Any
@@ -55,6 +56,7 @@ class SideSpec(msgspec.Struct, frozen=True):
     only_inserts: bool
     counts_matches: bool
     is_set: bool
+    keeps_all: bool
     ttl_ms: int
 
     @property
@@ -77,6 +79,7 @@ def side_specs(node: Join) -> tuple[SideSpec, SideSpec]:
         node.left_changelog is ChangelogMode.INSERT_ONLY,
         counts and (node.kind.is_left_outer or of_left),
         False,
+        node.emits_at_end and (node.kind.is_left_outer or node.kind is JoinKind.ANTI),
         node.left_state_ttl_ms,
     )
     right = SideSpec(
@@ -88,6 +91,7 @@ def side_specs(node: Join) -> tuple[SideSpec, SideSpec]:
         node.right_changelog is ChangelogMode.INSERT_ONLY,
         counts and node.kind.is_right_outer,
         of_left,
+        node.emits_at_end and node.kind.is_right_outer,
         node.right_state_ttl_ms,
     )
     return left, right
@@ -183,11 +187,12 @@ class JoinSide:
 
     def rows_of(self, batch: Batch) -> SideRows:
         """A batch of this side, with its keys."""
+        keeps_all = self.spec.keeps_all
         if self.spec.only_inserts or batch.row_kinds is None:
-            return self._keyed(batch.data, None, None)
-        return self._keyed(batch.data, batch.row_kinds.to_numpy(), adds_of(batch))
+            return self._keyed(batch.data, None, None, keeps_all)
+        return self._keyed(batch.data, batch.row_kinds.to_numpy(), adds_of(batch), keeps_all)
 
-    def _keyed(self, rows: pa.RecordBatch, kinds: Any, adds: Bools | None) -> SideRows:
+    def _keyed(self, rows: pa.RecordBatch, kinds: Any, adds: Bools | None, keeps_all: bool = False) -> SideRows:
         count = rows.num_rows
         if not self.spec.keys:
             # All in the first key group, which is the first subtask's: there all rows go.
@@ -196,7 +201,7 @@ class JoinSide:
         keys: list[Array] = [rows.column(i) for i in self.spec.keys]
         unusable = np.zeros(count, dtype=np.bool_)
         for key, null_safe in zip(keys, self.spec.null_safe, strict=True):
-            if not null_safe and key.null_count:
+            if not null_safe and key.null_count and not keeps_all:
                 unusable |= key.is_null().to_numpy(zero_copy_only=False)
         usable = None
         if unusable.any():
