@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from planner.ir.joins import IntervalJoin
@@ -15,7 +14,8 @@ from planner.ir.types import arrow_schema
 from runtime.elements import MAX_WATERMARK_MS, Batch
 from runtime.key_groups import KeyGroups
 from runtime.operators.grouping import group_ids
-from runtime.operators.pairs import Bools, Ints, Residual, nulls, pair_pieces, taken, time_codes, without_null_keys
+from runtime.operators.join_condition import JoinCondition, compile_condition
+from runtime.operators.pairs import Bools, Ints, nulls, pair_pieces, taken, time_codes, without_nulls
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.side_rows import SideRows, first_of_each
 from runtime.operators.time_ordered import TimeOrderedRows
@@ -106,15 +106,15 @@ class IntervalJoinOperator(TimedJoinOperator):
 
     A batch joins with what is there (one search in the sorted times of its keys), then what may still have partners is
     kept: `clock < time + ahead`. Rows of outer sides carry a flag, written with their first partner; those without it
-    are padded when they expire, or at once if they are not kept. Rows with a NULL in their key have no partner: they
-    are padded at once."""
+    are padded when they expire, or at once if they are not kept. Rows with a NULL in their key or for a time have no
+    partner: they are padded at once."""
 
     def __init__(self, node: IntervalJoin, context: OperatorContext) -> None:
         super().__init__(node.uid, node.name, context)
         self._node = node
         self._output = arrow_schema(node.output.types)
         self._is_processing_time = node.left_time is None
-        self._residual: Residual
+        self._condition: JoinCondition | None = None
         self._sides: tuple[Side, Side]
 
     @property
@@ -124,7 +124,8 @@ class IntervalJoinOperator(TimedJoinOperator):
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
         node, backend = self._node, self._backend
-        self._residual = Residual(node.condition, self._context)
+        if node.condition is not None:
+            self._condition = compile_condition(node.condition, len(node.left.columns), self._context)
         self._sides = (
             Side(
                 backend, "left", node.left, node.left_keys, node.left_time, node.lower_ms, node.upper_ms,
@@ -137,19 +138,19 @@ class IntervalJoinOperator(TimedJoinOperator):
         )  # fmt: skip
 
     def process_input(self, input_index: int, batch: Batch) -> Iterator[Batch]:
-        """Raises StateTooLargeError, NullRowtimeError, ExpressionError."""
+        """Raises StateTooLargeError, ExpressionError."""
         rows = batch.data
         if not rows.num_rows:
             return
         own, other = self._sides[input_index], self._sides[1 - input_index]
-        times = self._times(own, rows)
-        able = without_null_keys(own.rows.key_columns(rows), self._node.null_safe)
+        able = self._able(own, rows)
         if able is not None:
             if own.is_outer:
                 yield from self._padded(input_index, rows.filter(pa.array(~able)).columns)
-            rows, times = rows.filter(pa.array(able)), times[able]
+            rows = rows.filter(pa.array(able))
             if not rows.num_rows:
                 return
+        times = self._times(own, rows)
         groups = self._key_groups(own.rows.key_columns(rows), rows.num_rows)
         matched = np.zeros(rows.num_rows, dtype=np.bool_)
         yield from self._met(input_index, rows, times, groups, matched)
@@ -182,6 +183,13 @@ class IntervalJoinOperator(TimedJoinOperator):
         rows = sum(side.rows.table.row_count for side in self._sides)
         return {"numRowsStored": rows, "stateBytes": self._backend.byte_size}
 
+    def _able(self, side: Side, rows: pa.RecordBatch) -> Bools | None:
+        """The rows that may have a partner. A time may be NULL where an outer join below has padded it."""
+        keys = side.rows.key_columns(rows)
+        if side.time is None:
+            return without_nulls(keys, self._node.null_safe)
+        return without_nulls([*keys, rows.column(side.time)], (*self._node.null_safe, False))
+
     def _times(self, side: Side, rows: pa.RecordBatch) -> Ints:
         if side.time is not None:
             return rowtimes(rows.column(side.time), self._name)
@@ -212,7 +220,8 @@ class IntervalJoinOperator(TimedJoinOperator):
             order = np.argsort(codes, kind="stable")
             codes, slots = codes[order], slots[order]
         starts = codes.searchsorted(low_codes, side="left")
-        counts = codes.searchsorted(high_codes, side="right") - starts
+        # Bounds the wrong way round: nothing is between them.
+        counts = np.maximum(codes.searchsorted(high_codes, side="right") - starts, 0)
         for owners, places in pair_pieces(starts, counts):
             yield from self._joined(input_index, rows, owners, slots[places], matched)
 
@@ -221,31 +230,17 @@ class IntervalJoinOperator(TimedJoinOperator):
     ) -> Iterator[Batch]:
         """A piece of the pairs of rows of a batch and kept rows of the other side."""
         other = self._sides[1 - input_index]
-        passing = self._passing(input_index, rows, owners, slots)
-        if passing is not None:
-            owners, slots = owners[passing], slots[passing]
-        if not len(owners):
-            return
+        if self._condition is not None:
+            passed = self._condition.passed(input_index, rows, owners, other.rows, slots)
+            if passed is not None:
+                owners, slots = owners[passed], slots[passed]
+            if not len(owners):
+                return
         matched[owners] = True
         if other.is_outer:
             other.mark(slots)
         sides = [taken(rows.columns, owners), other.rows.columns(slots)]
         yield self._batch(sides[input_index], sides[1 - input_index])
-
-    def _passing(
-        self, input_index: int, rows: pa.RecordBatch, owners: Ints, slots: Slots
-    ) -> npt.NDArray[np.bool_] | None:
-        if not self._residual.is_needed:
-            return None
-        other = self._sides[1 - input_index]
-        index: Any = pa.array(owners)
-        left_width = len(self._node.left.columns)
-
-        def column(number: int) -> Array:
-            side, place = (0, number) if number < left_width else (1, number - left_width)
-            return rows.column(place).take(index) if side == input_index else other.rows.column(place, slots)
-
-        return self._residual.passing(column, len(owners))
 
     def _expire(self, now_ms: int) -> Iterator[Batch]:
         for index, side in enumerate(self._sides):

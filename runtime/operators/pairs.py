@@ -1,22 +1,18 @@
-"""Pairs of rows: from keys to the rows that meet, in pieces, the rest of the condition, and joined rows.
+"""Pairs of rows: from keys and times to the rows that meet, in pieces.
 
-Rows are numbers (places in columns), so that a pair costs two integers until it is known to be wanted: then only the
-columns that the condition reads are gathered, and all columns of what passed.
+Rows are numbers (places in columns), so that a pair costs two integers until it is known to be wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from planner.ir.expressions import Expression, input_indexes, shift_inputs
-from runtime.operators.calc import evaluation_context
-from runtime.operators.expressions.calc import compile_expression
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX
 
 Array = Any
 Ints = npt.NDArray[np.int64]
@@ -25,9 +21,8 @@ Bools = npt.NDArray[np.bool_]
 _CODE_MAX = 1 << 62
 
 
-def without_null_keys(keys: Sequence[Array], null_safe: Sequence[bool]) -> Bools | None:
-    """The rows whose key may be equal to another: not those with a NULL in a key that is not null-safe; None when all
-    may."""
+def without_nulls(keys: Sequence[Array], null_safe: Sequence[bool]) -> Bools | None:
+    """The rows that may have a partner: not those with a NULL in a column that is not null-safe; None when all may."""
     able: Bools | None = None
     for key, is_safe in zip(keys, null_safe, strict=True):
         if not is_safe and key.null_count:
@@ -78,33 +73,6 @@ def pair_pieces(starts: Ints, counts: Ints, most: int = OUTPUT_ROWS_MAX) -> Iter
             lengths = np.minimum(ends[begin:end], last) - np.maximum(ends[begin:end] - counts[begin:end], first)
             rows = np.repeat(np.arange(begin, end), lengths)
         yield rows, np.arange(first, last) + shifts[rows]
-
-
-class Residual:
-    """What a join asks of a pair beside equal keys. Reads the left columns, then the right ones."""
-
-    def __init__(self, condition: Expression | None, context: OperatorContext) -> None:
-        self._inputs = sorted(input_indexes(condition)) if condition is not None else []
-        self._evaluate: Callable[[pa.RecordBatch], Array] | None = None
-        if condition is not None:
-            places = {index: place for place, index in enumerate(self._inputs)}
-            self._evaluate = compile_expression(shift_inputs(condition, places), evaluation_context(context))
-
-    @property
-    def is_needed(self) -> bool:
-        return self._evaluate is not None
-
-    def passing(self, column: Callable[[int], Array], count: int) -> Bools | None:
-        """The pairs for which the condition is TRUE, None when there is no condition. `column` gives an input column by
-        its index, a value per pair. Raises ExpressionError."""
-        if self._evaluate is None:
-            return None
-        # A batch without columns would have no rows.
-        columns = [column(index) for index in self._inputs] or [pa.nulls(count)]
-        names = [f"c{i}" for i in range(len(columns))]
-        verdict = self._evaluate(pa.RecordBatch.from_arrays(columns, names))
-        passing: Bools = verdict.fill_null(False).to_numpy(zero_copy_only=False)
-        return passing
 
 
 def taken(columns: Sequence[Array], rows: Ints) -> list[Array]:

@@ -67,16 +67,12 @@ class SideRows:
         """One of the input's columns."""
         place = self._key_places.get(index)
         if place is not None:
-            return self.table.keys(slots)[place]
+            return self.table.key(place, slots)
         return self.table.read(self._value_places[index], slots)
 
     def columns(self, slots: Slots) -> list[Array]:
         """All of the input's columns."""
-        keys = self.table.keys(slots) if self._key_places else []
-        return [
-            keys[self._key_places[i]] if i in self._key_places else self.table.read(self._value_places[i], slots)
-            for i in range(len(self.kinds))
-        ]
+        return [self.column(i, slots) for i in range(len(self.kinds))]
 
 
 def first_of_each(ids: Ints) -> Ints:

@@ -24,6 +24,7 @@ STRETCHES_MAX = 8
 """Stretches of time that one batch is spread over, at most."""
 STRETCH_MS_MIN = 1_024
 RUNS_MAX = 16
+NO_LIMIT = 1 << 62
 
 
 class Run(msgspec.Struct):
@@ -96,7 +97,7 @@ class TimeOrderedRows:
                 self._unread.add(name)
                 heapq.heappush(self._waiting, name)
 
-    def take(self, time_ms: int, most: int) -> Due | None:
+    def take(self, time_ms: int, most: int = NO_LIMIT) -> Due | None:
         """Take rows that wait for a moment up to `time_ms`: the earliest `most`, and those of the same moment as the
         last of them; None when there are none."""
         self._read(time_ms)

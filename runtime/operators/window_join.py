@@ -16,15 +16,15 @@ from planner.ir.windows import AttachedWindow
 from runtime.elements import Batch
 from runtime.operators.accumulators_values import Values, take_or_null
 from runtime.operators.grouping import group_ids
+from runtime.operators.join_condition import JoinCondition, compile_condition
 from runtime.operators.pairs import (
     Bools,
     Ints,
-    Residual,
     equal_ranges,
     nulls,
     pair_pieces,
     taken,
-    without_null_keys,
+    without_nulls,
 )
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.timed_join import TimedJoinOperator
@@ -92,14 +92,15 @@ class WindowJoinOperator(TimedJoinOperator):
         super().__init__(node.uid, node.name, context)
         self._node = node
         self._output = arrow_schema(node.output.types)
-        self._residual: Residual
+        self._condition: JoinCondition | None = None
         self._left: Side
         self._right: Side
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
         node = self._node
-        self._residual = Residual(node.condition, self._context)
+        if node.condition is not None:
+            self._condition = compile_condition(node.condition, len(node.left.columns), self._context)
         self._left = Side(self._backend, "left", node.left, node, is_left=True)
         self._right = Side(self._backend, "right", node.right, node, is_left=False)
 
@@ -113,7 +114,7 @@ class WindowJoinOperator(TimedJoinOperator):
             groups = self._key_groups([*keys, rows.column(side.end)], rows.num_rows)
             kept = side.clock.fire_instants(ends) > self._clocks[groups]
             self._late_rows += len(kept) - int(np.count_nonzero(kept))
-            if not side.keeps_lonely and (able := without_null_keys(keys, self._node.null_safe)) is not None:
+            if not side.keeps_lonely and (able := without_nulls(keys, self._node.null_safe)) is not None:
                 kept &= able
             append_by_end(side.state, side.block(groups, rows), ends, None if kept.all() else np.flatnonzero(kept))
         yield from ()
@@ -150,7 +151,7 @@ class WindowJoinOperator(TimedJoinOperator):
     def _open_window(self, end: int) -> Window:
         left, right = self._left.rows_of(end), self._right.rows_of(end)
         order, starts, counts = equal_ranges(*self._codes(left, right))
-        if not self._node.kind.keeps_right and not self._residual.is_needed:
+        if not self._node.kind.keeps_right and self._condition is None:
             # One partner is as good as many.
             counts = np.minimum(counts, 1)
         right = right.take(order)
@@ -167,7 +168,7 @@ class WindowJoinOperator(TimedJoinOperator):
             codes = group_ids([Values(*pair).array for pair in zip(*keys, strict=True)])
         parts = codes[:count], codes[count:]
         for part, columns in zip(parts, keys, strict=True):
-            able = without_null_keys(columns, self._node.null_safe)
+            able = without_nulls(columns, self._node.null_safe)
             if able is not None:
                 part[~able] = -1
         return parts
@@ -175,9 +176,9 @@ class WindowJoinOperator(TimedJoinOperator):
     def _left_piece(self, window: Window, first: int, stop: int, owners: Ints, places: Ints) -> pa.RecordBatch:
         """What the left rows from `first` to `stop`, or a part of the pairs of one, put out."""
         kind = self._node.kind
-        passing = self._passing(window, owners, places) if len(owners) else None
-        if passing is not None:
-            owners, places = owners[passing], places[passing]
+        passed = self._passed(window, owners, places)
+        if passed is not None:
+            owners, places = owners[passed], places[passed]
         window.left_matched[owners] = True
         if self._right.keeps_lonely:
             window.right_matched[places] = True
@@ -193,20 +194,18 @@ class WindowJoinOperator(TimedJoinOperator):
         right = [take_or_null(column, places) for column in window.right.columns[ROW:]]
         return self._rows(taken(window.left.columns[ROW:], owners), right)
 
-    def _passing(self, window: Window, owners: Ints, places: Ints) -> Bools | None:
-        """The pairs that the rest of the condition lets pass."""
-        if not self._residual.is_needed:
+    def _passed(self, window: Window, owners: Ints, places: Ints) -> Bools | None:
+        """The pairs that the rest of the condition lets pass; None: all."""
+        if self._condition is None or not len(owners):
             return None
-        left, right = window.left.columns[ROW:], window.right.columns[ROW:]
-        left_rows: Any = pa.array(owners)
-        right_rows: Any = pa.array(places)
 
-        def column(number: int) -> Array:
-            if number < len(left):
-                return left[number].take(left_rows)
-            return right[number - len(left)].take(right_rows)
+        def left(index: int, piece: slice) -> Array:
+            return taken([window.left.column(ROW + index)], owners[piece])[0]
 
-        return self._residual.passing(column, len(owners))
+        def right(index: int, piece: slice) -> Array:
+            return taken([window.right.column(ROW + index)], places[piece])[0]
+
+        return self._condition.passed_pairs(0, left, right, len(owners))
 
     def _keep_left(self, end: int, window: Window, first: int, *, is_parted: bool) -> None:
         """Left rows from `first` on are not done; is_parted: the first of them has met some of its right rows."""

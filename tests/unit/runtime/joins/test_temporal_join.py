@@ -43,14 +43,14 @@ class Reference:
         self.join = join
         self.clock = MIN_WATERMARK_MS
         self.late = 0
-        self.waiting: list[tuple[int, int, str, Row]] = []
+        self.waiting: list[tuple[int, str, Row]] = []
         self.versions: dict[str, dict[int, tuple[bool, Row]]] = defaultdict(dict)
 
     def probe(self, kind: str, row: Row, time: int) -> None:
         if time <= self.clock:
             self.late += 1
         else:
-            self.waiting.append((time, len(self.waiting), kind, row))
+            self.waiting.append((time, kind, row))
 
     def build(self, kind: str, row: Row, time: int) -> None:
         if row[1] is not None:
@@ -59,11 +59,9 @@ class Reference:
     def advance(self, clock: int) -> dict[Any, list[tuple[str, Row]]]:
         """Output rows in order, by key."""
         output: dict[Any, list[tuple[str, Row]]] = defaultdict(list)
-        due = sorted(entry for entry in self.waiting if entry[0] <= clock)
-        self.waiting = [(time, i, kind, row) for i, (time, _, kind, row) in enumerate(
-            sorted((e for e in self.waiting if e[0] > clock), key=lambda entry: entry[1])
-        )]  # fmt: skip
-        for time, _, kind, row in due:
+        due = [entry for entry in self.waiting if entry[0] <= clock]
+        self.waiting = [entry for entry in self.waiting if entry[0] > clock]
+        for time, kind, row in due:
             before = [moment for moment in self.versions.get(row[1], {}) if moment <= time]
             there, version = self.versions[row[1]][max(before)] if before else (False, ())
             if there and self.join.condition is not None:
