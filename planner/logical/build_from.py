@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlglot import exp
 
 from planner.analysis import type_rules
+from planner.analysis.expressions import ExpressionBinder
 from planner.analysis.names import lookup
 from planner.analysis.outer import OuterNames
 from planner.analysis.scope import Relation, Scope, ScopeColumn
@@ -79,7 +80,7 @@ class FromBuilder:
         hints = hints if hints is not None else SelectHints(())
         first, joins = _spine(node)
         if isinstance(first, nodes.UnnestTable):
-            source = unnest_alone(first, self.script)
+            source = unnest_alone(first, self._binder)
         else:
             plan, relation = self._table(first)
             source = Source(plan, Scope((relation,)))
@@ -91,14 +92,17 @@ class FromBuilder:
         """What is left of a join, joined with what is right of it."""
         right = node.args["expression"]
         if isinstance(right, nodes.UnnestTable):
-            return join_unnest(left, node, self.script)
+            return join_unnest(left, node, self._binder)
         if right.args.get("as_of") is not None:
             plan, relation = self._table(right, is_as_of=True)
             version = Source(plan, Scope((relation,)))
-            return as_of_join(left, version, node, self.script, hints.lookup_of(version.scope))
+            return as_of_join(left, version, node, self._binder, hints.lookup_of(version.scope))
         other = self.from_clause(right, hints)
-        source = joined(left, other, node, self.script)
+        source = joined(left, other, node, self._binder)
         return Source(hints.on_join(source.plan, left.scope, other.scope), source.scope)
+
+    def _binder(self, scope: Scope, where: str) -> ExpressionBinder:
+        return ExpressionBinder(scope, self.script, where, self.outer)
 
     def _table(self, node: exp.Expr, is_as_of: bool = False) -> tuple[Plan, Relation]:
         qualifier: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from sqlglot import exp
@@ -29,6 +29,10 @@ _KINDS = {
 }
 
 
+MakeBinder = Callable[[Scope, str], ExpressionBinder]
+"""From what is in reach, and the name of the clause, to a binder."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """FROM, or a part of it: its tree, and what names mean above it. The scope's columns are the tree's."""
 
@@ -36,31 +40,40 @@ class Source(msgspec.Struct, frozen=True):
     scope: Scope
 
 
+def _place(node: nodes.JoinTable, binder: MakeBinder) -> Place:
+    return Place(binder(Scope(()), "FROM").script, span_of(node))
+
+
 def kind_of(node: nodes.JoinTable) -> JoinKind:
     return _KINDS[node.args["kind"]]
 
 
-def joined(left: Source, right: Source, node: nodes.JoinTable, script: str) -> Source:
+def joined(left: Source, right: Source, node: nodes.JoinTable, binder: MakeBinder) -> Source:
     """Both sides joined as `node` says; all of ON, USING or NATURAL is in the join's condition."""
     kind = kind_of(node)
-    condition, scope = _condition(left.scope, right.scope, node, script)
+    condition, scope = _condition(left.scope, right.scope, node, binder)
     columns = _columns(left.plan, right.plan, scope)
-    plan = Join(left.plan, right.plan, kind, condition, columns, place=Place(script, span_of(node)))
+    plan = Join(left.plan, right.plan, kind, condition, columns, place=_place(node, binder))
     return Source(plan, scope)
 
 
 def as_of_join(
-    left: Source, right: Source, node: nodes.JoinTable, script: str, lookup_hint: tuple[tuple[str, str], ...] = ()
+    left: Source,
+    right: Source,
+    node: nodes.JoinTable,
+    binder: MakeBinder,
+    lookup_hint: tuple[tuple[str, str], ...] = (),
 ) -> Source:
     """`left JOIN table FOR SYSTEM_TIME AS OF time ON …`; a time that is no column of the left side becomes one."""
     table: exp.Expr = node.args["expression"]
     time_node: exp.Expr = table.args["as_of"]
     _check_as_of(node, span_of(time_node))
-    time = ExpressionBinder(left.scope, script, "FOR SYSTEM_TIME AS OF").bind(time_node)
-    _check_time(time, time_node, left.scope, script)
-    condition, scope = _condition(left.scope, right.scope, node, script)
+    of_left = binder(left.scope, "FOR SYSTEM_TIME AS OF")
+    time = of_left.bind(time_node)
+    _check_time(time, time_node, of_left)
+    condition, scope = _condition(left.scope, right.scope, node, binder)
     shown = _columns(left.plan, right.plan, scope)
-    place = Place(script, span_of(node))
+    place = _place(node, binder)
     if isinstance(time, InputRef):
         plan: Plan = AsOfJoin(left.plan, right.plan, kind_of(node), condition, time.index, shown, place, lookup_hint)
         return Source(plan, scope)
@@ -85,18 +98,17 @@ def _check_as_of(node: nodes.JoinTable, place: Span) -> None:
         raise not_supported("FOR SYSTEM_TIME AS OF without ON", place, hint)
 
 
-def _check_time(time: Expression, node: exp.Expr, scope: Scope, script: str) -> None:
+def _check_time(time: Expression, node: exp.Expr, binder: ExpressionBinder) -> None:
     """The time is a time attribute: a column of the left side, or PROCTIME()."""
     if isinstance(time, InputRef) and time.type.time_attribute is not None:
         return
     if time.type.is_proctime:
         return
-    span = span_of(node)
-    text = script[span.start : span.end]
-    lost = lost_reason(time, text, scope)
+    text = binder.text_of(node)
+    lost = lost_reason(time, text, binder.scope)
     message = f"FOR SYSTEM_TIME AS OF needs a time attribute of the left side, and `{text}` is none"
     hint = f"It was one until {lost}." if lost else "Take a column with a WATERMARK, or one defined AS PROCTIME()."
-    raise SqlError(SqlState.WINDOWING_ERROR, message, span=span, hint=hint)
+    raise SqlError(SqlState.WINDOWING_ERROR, message, span=span_of(node), hint=hint)
 
 
 def _columns(left: Plan, right: Plan, scope: Scope) -> tuple[Column, ...]:
@@ -107,7 +119,7 @@ def _columns(left: Plan, right: Plan, scope: Scope) -> tuple[Column, ...]:
     )
 
 
-def _condition(left: Scope, right: Scope, node: nodes.JoinTable, script: str) -> tuple[Expression | None, Scope]:
+def _condition(left: Scope, right: Scope, node: nodes.JoinTable, binder: MakeBinder) -> tuple[Expression | None, Scope]:
     """The condition, over the left columns and then the right ones, and what is in reach above the join."""
     kind = kind_of(node)
     refuse_duplicate_names(left, right.relation_names, span_of(node.args["expression"]))
@@ -121,7 +133,7 @@ def _condition(left: Scope, right: Scope, node: nodes.JoinTable, script: str) ->
     names = _merged_names(left, right, node)
     if not names:
         on = node.args.get("on")
-        condition = ExpressionBinder(both, script, "ON").condition(on, "ON") if on is not None else None
+        condition = binder(both, "ON").condition(on, "ON") if on is not None else None
         return condition, above
     equalities: list[Expression] = []
     merged: list[VisibleColumn] = []

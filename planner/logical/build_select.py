@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from sqlglot import exp
@@ -14,8 +14,7 @@ from planner.analysis.grouping_sets import read_grouping_sets
 from planner.analysis.outer import OuterNames
 from planner.analysis.query_nodes import has_over, has_subquery
 from planner.analysis.scope import Scope
-from planner.catalog import Catalog, ObjectPath
-from planner.errors import Span, SqlError, SqlState, not_supported
+from planner.errors import SqlError, SqlState, not_supported
 from planner.ir.expressions import Expression, InputRef, substitute
 from planner.ir.operators import SortKey
 from planner.logical.aggregates import build_aggregate, distinct, key_types, remap, window_keys
@@ -59,19 +58,7 @@ class _Items(msgspec.Struct, frozen=True):
 
 
 class SelectBuilder(FromBuilder):
-    """Builds the trees of SELECTs in one text. `outer`: the names of the query around, in a sub-query."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        script: str,
-        ctes: Mapping[str, Plan] | None = None,
-        views: tuple[ObjectPath, ...] = (),
-        proctime_functions: dict[int, Span] | None = None,
-        outer: OuterNames | None = None,
-    ) -> None:
-        super().__init__(catalog, script, ctes, views, proctime_functions)
-        self.outer = outer
+    """Builds the trees of SELECTs in one text."""
 
     # -- sub-queries --------------------------------------------------------------------------------
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from planner.analysis import type_rules
-from planner.analysis.expressions import ExpressionBinder
 from planner.analysis.scope import Relation, Scope, ScopeColumn
 from planner.errors import Span, SqlError, SqlState, not_supported
 from planner.ir import types as t
 from planner.ir.expressions import Expression, InputRef, input_indexes, shift_inputs
 from planner.ir.types import DataType, TypeRoot
-from planner.logical.build_joins import Source, refuse_duplicate_names
+from planner.logical.build_joins import MakeBinder, Source, refuse_duplicate_names
 from planner.logical.expressions import identity
 from planner.logical.nodes import Calc, Column, Plan, Unnest, Values
 from planner.sql import nodes
@@ -20,10 +19,10 @@ from planner.sql.nodes import span_of
 _COLLECTIONS = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET)
 
 
-def unnest_alone(node: nodes.UnnestTable, script: str) -> Source:
+def unnest_alone(node: nodes.UnnestTable, binder: MakeBinder) -> Source:
     """`FROM UNNEST(…)` without a table before it."""
     try:
-        collection = _collection(node, Scope(()), script)
+        collection = _collection(node, Scope(()), binder)
     except SqlError as e:
         if e.sqlstate == SqlState.UNDEFINED_COLUMN:
             e.hint = "UNNEST reads columns of the tables to its left."
@@ -32,23 +31,23 @@ def unnest_alone(node: nodes.UnnestTable, script: str) -> Source:
     return _unnested(Source(values, Scope(())), InputRef(0, collection.type), node, is_outer=False)
 
 
-def join_unnest(left: Source, node: nodes.JoinTable, script: str) -> Source:
+def join_unnest(left: Source, node: nodes.JoinTable, binder: MakeBinder) -> Source:
     """`left [CROSS | INNER | LEFT] JOIN UNNEST(…)` and `left, UNNEST(…)`."""
     right: nodes.UnnestTable = node.args["expression"]
     is_outer = node.args["kind"] == "LEFT"
     _check_join(node)
-    collection = _collection(right, left.scope, script)
+    collection = _collection(right, left.scope, binder)
     on = node.args.get("on")
     if not is_outer or on is None:
         source = _unnested(left, collection, right, is_outer)
         if on is None:
             return source
-        condition = ExpressionBinder(source.scope, script, "ON").condition(on, "ON")
+        condition = binder(source.scope, "ON").condition(on, "ON")
         columns = source.plan.columns
         return Source(Calc(source.plan, condition, identity(columns), columns), source.scope)
     # Within ON an element's columns are as they are; above, they may be missing.
     inner = _unnested(left, collection, right, is_outer=False)
-    condition = ExpressionBinder(inner.scope, script, "ON").condition(on, "ON")
+    condition = binder(inner.scope, "ON").condition(on, "ON")
     return _unnested(left, collection, right, is_outer=True, condition=condition)
 
 
@@ -63,8 +62,8 @@ def _check_join(node: nodes.JoinTable) -> None:
         raise not_supported("NATURAL and USING with UNNEST", place, hint)
 
 
-def _collection(node: nodes.UnnestTable, scope: Scope, script: str) -> Expression:
-    collection = ExpressionBinder(scope, script, "UNNEST").bind(node.this)
+def _collection(node: nodes.UnnestTable, scope: Scope, binder: MakeBinder) -> Expression:
+    collection = binder(scope, "UNNEST").bind(node.this)
     if collection.type.root not in _COLLECTIONS:
         message = f"UNNEST needs an ARRAY, MAP or MULTISET, not {type_rules.plain(collection.type).sql()}"
         raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(node.this))
