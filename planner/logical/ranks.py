@@ -11,9 +11,10 @@ from __future__ import annotations
 import msgspec
 
 from planner.ir import types as t
-from planner.ir.expressions import Call, Expression, InputRef, Literal, substitute
+from planner.ir.expressions import Expression, InputRef, Literal, input_indexes, substitute
 from planner.ir.operators import RankFunction, SortKey, WindowProperty
-from planner.logical.expressions import can_substitute, conjunction, identity
+from planner.logical.expressions import can_substitute, conjunction, identity, is_deterministic
+from planner.logical.join_conditions import conjuncts, may_raise, reads_outer_query
 from planner.logical.nodes import (
     Calc,
     Column,
@@ -34,6 +35,14 @@ from planner.logical.windows import WindowColumns, window_columns
 from planner.streaming.derive import Derivation
 
 _LOST = "a Top-N took rows back by later ones"
+_NOT_PLAIN = (
+    t.TypeRoot.FLOAT,
+    t.TypeRoot.DOUBLE,
+    t.TypeRoot.ARRAY,
+    t.TypeRoot.MAP,
+    t.TypeRoot.MULTISET,
+    t.TypeRoot.ROW,
+)
 _FALSE = Literal(False, t.BOOLEAN.with_nullable(False))
 
 
@@ -66,40 +75,53 @@ def settled_ranks(plan: Plan) -> Plan:
     chain = rank_below(plan)
     if chain is None or not chain.calcs:
         return plan
-    calcs, below = chain.calcs, chain.over
+    calcs, over = chain.calcs, chain.over
     bounds = RankRange()
     conditions: list[Expression | None] = []
+    of_partitions: list[Expression] = []
     for i, calc in enumerate(calcs):
         kept: list[Expression] = []
-        for conjunct in _conjuncts(calc.condition):
-            found = _bound(conjunct, calcs[i + 1 :], len(below.columns) - 1)
+        for conjunct in conjuncts(calc.condition):
+            below = _below(conjunct, calcs[i + 1 :])
+            found = rank_range(below, len(over.columns) - 1) if below is not None else None
             if found is not None:
                 bounds = bounds.both(found)
-            if found is None or not found.is_exact:
+            if below is not None and _keeps_partitions_whole(below, over):
+                of_partitions.append(below)
+            elif found is None or not found.is_exact:
                 kept.append(conjunct)
         conditions.append(conjunction(kept))
     if bounds.last is None:
         return plan
-    settled = ranked(below, bounds.first, bounds.last)
+    if of_partitions:
+        passed = over.input.columns
+        over = msgspec.structs.replace(
+            over, input=Calc(over.input, conjunction(of_partitions), identity(passed), passed)
+        )
+    settled = ranked(over, bounds.first, bounds.last)
     for calc, condition in zip(reversed(calcs), reversed(conditions), strict=True):
         settled = _over(settled, condition, calc)
     return settled
 
 
-def _conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
-    if condition is None:
-        return ()
-    is_and = isinstance(condition, Call) and condition.function == "AND"
-    return condition.args if is_and and isinstance(condition, Call) else (condition,)
-
-
-def _bound(conjunct: Expression, below: tuple[Calc, ...], rank: int) -> RankRange | None:
-    """What a conjunct over projections says of the rank below them."""
-    for calc in below:
+def _below(conjunct: Expression, calcs: tuple[Calc, ...]) -> Expression | None:
+    """A conjunct as it reads the columns below the projections of `calcs`."""
+    for calc in calcs:
         if not can_substitute([conjunct], calc.projections):
             return None
         conjunct = substitute(conjunct, calc.projections)
-    return rank_range(conjunct, rank)
+    return conjunct
+
+
+def _keeps_partitions_whole(condition: Expression, over: OverRank) -> bool:
+    """Whether it is true of all rows of a partition or of none, so that the others need not be ranked. Numbers that are
+    one key may still differ: 0.0 and -0.0."""
+    read = input_indexes(condition)
+    if not read or not read <= frozenset(over.keys) or may_raise(condition) or not is_deterministic(condition):
+        return False
+    types = [over.columns[i].type for i in read]
+    is_plain = all(type_.root not in _NOT_PLAIN for type_ in types)
+    return is_plain and not reads_outer_query(condition)
 
 
 def _over(below: Plan, condition: Expression | None, calc: Calc) -> Plan:

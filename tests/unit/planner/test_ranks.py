@@ -9,7 +9,7 @@ from planner.analysis.operators import comparison, logical
 from planner.errors import Span, SqlError
 from planner.ir import operators as ir
 from planner.ir import types as t
-from planner.ir.expressions import Expression, InputRef, Literal
+from planner.ir.expressions import Call, Expression, InputRef, Literal
 from planner.ir.job_graph import EdgeKind
 from planner.ir.operators import ChangelogMode, RankFunction, SortKey
 from planner.logical.expressions import identity
@@ -108,6 +108,26 @@ def test_a_bound_makes_a_top_n_and_leaves_the_other_conjuncts() -> None:
     assert isinstance(rank, Rank)
     assert (rank.first, rank.last, rank.puts_out_rank, rank.keys) == (1, 3, True, (0,))
     assert rank.order == (SortKey(1, True, False),)
+
+
+@pytest.mark.parametrize(
+    ("condition", "goes_below"),
+    [
+        (Call("IS_NOT_NULL", (InputRef(0, t.STRING),), t.BOOLEAN), True),
+        (Call("IS_NOT_NULL", (InputRef(1, t.INT),), t.BOOLEAN), False),
+        (Call("IS_NOT_NULL", (Call("CAST", (InputRef(0, t.STRING),), t.INT),), t.BOOLEAN), False),
+        (comparison("=", InputRef(0, t.STRING), Call("UUID", (), t.STRING), SPAN), False),
+    ],
+    ids=["the partition", "another column", "can fail", "another value each time"],
+)
+def test_a_condition_on_the_partition_is_asked_before_rows_are_ranked(condition: Expression, goes_below: bool) -> None:
+    plan = over(ROWS, "k", "v")
+    settled = settled_ranks(where(plan, logical("AND", (condition, bound_of("<=", 3, plan)))))
+    rank = node(settled)
+    assert isinstance(rank, Rank)
+    assert (settled is rank) is goes_below
+    below = rank.input
+    assert (isinstance(below, Calc) and below.condition == condition) is goes_below
 
 
 def test_bounds_of_several_filters_and_through_renames() -> None:
