@@ -22,6 +22,7 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs, substitute
 from planner.ir.operators import JoinKind
 from planner.logical.expressions import conjunction, identity, is_deterministic
+from planner.logical.implied_conditions import Implications
 from planner.logical.join_conditions import (
     EquiKeys,
     conjuncts,
@@ -54,9 +55,9 @@ def settle_joins(plan: Plan, where: Expression | None) -> tuple[Plan, Expression
 
 def _has_join(plan: Plan) -> bool:
     match plan:
-        case Join() | AsOfJoin():
+        case Join() | AsOfJoin() | Unnest():
             return True
-        case Calc() | Unnest():
+        case Calc():
             return _has_join(plan.input)
         case _:
             return False
@@ -156,8 +157,16 @@ def _join(join: Join, where: _Conditions) -> tuple[Plan, _Conditions]:
         right_columns if kind is JoinKind.RIGHT else _NOTHING,
         is_guarded=bool(on),
     )
-    left = _side(join.left, [*on_left, *where_left])
-    right = _side(join.right, [_shifted(part, -width) for part in (*on_right, *where_right)])
+    from_left, from_right = [*on_left, *where_left], [*on_right, *where_right]
+    implied = Implications(rest, width)
+    if not keeps_left:
+        from_left += implied.on_left([*from_right, *_reading(rest, right_columns)], from_left)
+        from_left += implied.left_equalities() if _has_join(join.left) else []
+    if kind not in (JoinKind.RIGHT, JoinKind.FULL):
+        from_right += implied.on_right([*on_left, *where_left, *_reading(rest, left_columns)], from_right)
+        from_right += implied.right_equalities() if _has_join(join.right) else []
+    left = _side(join.left, from_left)
+    right = _side(join.right, [_shifted(part, -width) for part in from_right])
     sides = (*left.columns, *right.columns)
     keys = equi_keys(left, right, [retyped(part, sides) for part in rest])
     settled = _classified(join, kind, keys)
@@ -209,6 +218,11 @@ def _spread(
 def _may_move(part: Expression) -> bool:
     """What reads the query around stays in WHERE, where it is looked for."""
     return is_deterministic(part) and not reads_outer_query(part)
+
+
+def _reading(conditions: _Conditions, columns: range) -> _Conditions:
+    """Those that read some of `columns` and no others."""
+    return [part for part in conditions if all(i in columns for i in input_indexes(part))]
 
 
 def _shifted(expression: Expression, by: int) -> Expression:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from planner.ir.operators import JoinKind, SetOperationKind
 from planner.ir.types import TypeRoot
-from planner.logical.nodes import Join, SetOperation
+from planner.logical.nodes import Calc, Join, Plan, SetOperation
+from planner.streaming.kept_columns import kept_column
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 
 _BOUNDS = (StateBound.BY_CONSTANT, StateBound.BY_TTL, StateBound.BY_INPUT, StateBound.BY_KEYS, StateBound.UNBOUNDED)
@@ -54,11 +55,11 @@ def unique_key(side: Properties, join_keys: tuple[int, ...]) -> tuple[int, ...] 
 
 def join_upsert_keys(plan: Join, left: Properties, right: Properties) -> frozenset[UpsertKey]:
     """If a left row has one partner at most, the left keys hold for the output; else left and right ones together."""
-    left_keys = _kept_together(left, plan.left_keys)
+    left_keys = _kept_together(plan.left, left, plan.left_keys)
     if not plan.kind.keeps_right:
         return left_keys
     width = len(plan.left.columns)
-    right_keys = frozenset(_shifted(key, width) for key in _kept_together(right, plan.right_keys))
+    right_keys = frozenset(_shifted(key, width) for key in _kept_together(plan.right, right, plan.right_keys))
     found = {a | b for a in left_keys for b in right_keys if _tells_apart(plan, a, b)}
     if _is_unique(right, plan.right_keys) and not plan.kind.is_right_outer:
         found |= left_keys
@@ -67,12 +68,17 @@ def join_upsert_keys(plan: Join, left: Properties, right: Properties) -> frozens
     return _without_equals(plan, frozenset(found))
 
 
-def _kept_together(side: Properties, join_keys: tuple[int, ...]) -> frozenset[UpsertKey]:
+def _kept_together(plan: Plan, side: Properties, join_keys: tuple[int, ...]) -> frozenset[UpsertKey]:
     """The keys under which changes of one row stay in order behind an exchange by the join key. A row that is never
     changed stays in one place whatever the exchange."""
     if side.changelog.is_insert_only:
         return side.upsert_keys
-    return frozenset(key | frozenset(join_keys) for key in side.upsert_keys)
+    sources = [kept_column(p) for p in plan.projections] if isinstance(plan, Calc) else list(range(len(plan.columns)))
+    found: set[UpsertKey] = set()
+    for key in side.upsert_keys:
+        told = {sources[i] for i in key}
+        found.add(key | {i for i in join_keys if sources[i] is None or sources[i] not in told})
+    return frozenset(found)
 
 
 def _is_unique(side: Properties, join_keys: tuple[int, ...]) -> bool:

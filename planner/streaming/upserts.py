@@ -17,7 +17,8 @@ from planner.logical.nodes import (
     TableSink,
     with_inputs,
 )
-from planner.streaming.derive import Derivation, kept_column
+from planner.streaming.derive import Derivation
+from planner.streaming.kept_columns import kept_column
 from planner.streaming.properties import UpsertKey
 
 

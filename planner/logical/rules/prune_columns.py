@@ -259,8 +259,9 @@ def _prune_passing(plan: Passing, required: frozenset[int], shared: dict[str, fr
     for below, own in zip(inputs_of(plan), read_columns(plan), strict=True):
         width = len(below.columns)
         is_put_out = first < len(plan.columns)
-        wanted = {i for i in range(width) if first + i in required} if is_put_out else set()
-        needed = sorted(wanted | own | _identifying(below)) or [0]
+        # Of a side that is only looked at, equal rows are one.
+        wanted = {i for i in range(width) if first + i in required} | _identifying(below) if is_put_out else set()
+        needed = sorted(wanted | own) or [0]
         inputs.append(_exactly(below, frozenset(needed), shared))
         mappings.append(_positions(needed))
         kept += [first + i for i in needed] if is_put_out else []

@@ -19,7 +19,7 @@ from planner.logical.nodes import AsOfJoin, Calc, Column, Plan, TemporalJoin
 from planner.logical.rules.lookup_join import lookup_join
 from planner.logical.time_attributes import demoted, spread_ms
 from planner.logical.versioned_tables import VersionedTable, lost_time, table_name, versioned_table
-from planner.streaming.derive import kept_column
+from planner.streaming.kept_columns import kept_column
 
 _FEATURE = "FOR SYSTEM_TIME AS OF"
 _VIEW_HINT = (
