@@ -123,6 +123,9 @@ class SetOperationOperator:
         moved = np.flatnonzero(moves)
         for first in range(0, len(moved), OUTPUT_ROWS_MAX):
             piece = moved[first : first + OUTPUT_ROWS_MAX]
-            kinds: Any = pa.array(np.where(moves[piece] > 0, np.int8(INSERT), np.int8(DELETE)))
+            # Over inserts alone an intersection only grows: its rows have no kinds.
+            kinds: Any = None
+            if (moves[piece] < 0).any():
+                kinds = pa.array(np.where(moves[piece] > 0, np.int8(INSERT), np.int8(DELETE)))
             index: Any = pa.array(piece)
             yield Batch(rows.take(index), kinds)
