@@ -24,7 +24,7 @@ from runtime.operators.accumulators_values import take_or_null
 from runtime.operators.group_aggregate_output import DELETE, INSERT
 from runtime.operators.group_aggregate_scan import Ints
 from runtime.operators.join_condition import JoinCondition, compile_condition
-from runtime.operators.join_side import Candidates, JoinSide, SideRows, side_specs
+from runtime.operators.join_side import Candidates, JoinSide, SideRows, SideSpec, side_specs
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
 from runtime.operators.running_counts import signs
 from runtime.state.backends import open_backend
@@ -66,6 +66,9 @@ class JoinOperator:
             node.kind.is_right_outer,
         )
         self._condition: JoinCondition | None = None
+        left, right = (side.spec for side in self._sides)
+        # The other side's columns that look like one of the batch's in every pair: keys whose equality is identity.
+        self._equal_columns = (_equal_columns(left, right), _equal_columns(right, left))
 
     @property
     def uid(self) -> str:
@@ -219,8 +222,8 @@ class JoinOperator:
             own = None if entries.own is None else entries.own[piece]
             slots = None if entries.other is None else entries.other[piece]
             count = len(entries.causes[piece])
-            sides = [self._own_columns(input_index, changes.rows, own, count)]
-            sides.append(self._other_columns(input_index, slots, count))
+            of_own = self._own_columns(input_index, changes.rows, own, count)
+            sides = [of_own, self._other_columns(input_index, own, of_own, slots, count)]
             if input_index == RIGHT:
                 sides.reverse()
             columns = sides[LEFT] if self._is_filter else [*sides[LEFT], *sides[RIGHT]]
@@ -236,7 +239,9 @@ class JoinOperator:
             return list(rows.columns)
         return [take_or_null(column, own) for column in rows.columns]
 
-    def _other_columns(self, input_index: int, slots: Slots | None, count: int) -> list[Array]:
+    def _other_columns(
+        self, input_index: int, own: Ints | None, of_own: list[Array], slots: Slots | None, count: int
+    ) -> list[Array]:
         if self._is_filter and input_index == LEFT:
             return []
         other = self._sides[1 - input_index]
@@ -245,10 +250,22 @@ class JoinOperator:
             return [pa.nulls(count, field.type) for field in schema]
         known = slots >= 0
         if known.all():
+            if own is not None and (own >= 0).all():
+                equal = self._equal_columns[input_index]
+                return [of_own[equal[i]] if i in equal else other.column(i, slots) for i in range(len(schema))]
             return [other.column(i, slots) for i in range(len(schema))]
         index = np.where(known, np.cumsum(known) - 1, -1)
         slots = slots[known]
         return [take_or_null(other.column(i, slots), index) for i in range(len(schema))]
+
+
+def _equal_columns(own: SideSpec, other: SideSpec) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for mine, theirs in zip(own.keys, other.keys, strict=True):
+        kind = other.schema.field(theirs).type
+        if own.schema.field(mine).type == kind and not (pa.types.is_floating(kind) or pa.types.is_nested(kind)):
+            found[theirs] = mine
+    return found
 
 
 def _stretches(counts: Ints) -> Iterator[tuple[int, int]]:
