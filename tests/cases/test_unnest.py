@@ -66,7 +66,7 @@ CASES = (
             (
                 "SELECT 'row', sku, n FROM docs, UNNEST(items) UNION ALL "
                 "SELECT 'map', k, v FROM docs, UNNEST(m) AS e (k, v) UNION ALL "
-                "SELECT 'nest', CAST(i AS STRING), x FROM docs, UNNEST(g) WITH ORDINALITY AS e (xs, i), UNNEST(xs) f (x)"
+                "SELECT 'nest', CAST(i AS STRING), x FROM docs, UNNEST(g) WITH ORDINALITY AS e (xs, i), UNNEST(xs) f(x)"
             ),
         ),
         rows=(
