@@ -208,7 +208,8 @@ def rank_of(
 ) -> Rank:
     """A Top-N. Rows come in the order of processing time; what is taken back by later rows has no time attribute."""
     if order and input_.columns[order[0].index].type.is_proctime and not order[0].is_descending:
-        order = ()
+        # No two rows come at one time.
+        order, function = (), RankFunction.ROW_NUMBER
     if order or not _is_insert_only(input_):
         columns = tuple(_demoted(c) for c in columns)
     return Rank(input_, function, keys, order, *ranks, puts_out_rank, columns)

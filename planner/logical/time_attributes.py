@@ -8,13 +8,17 @@ from planner.ir.expressions import InputRef
 from planner.logical.nodes import (
     Calc,
     Column,
+    Deduplicate,
     IntervalJoin,
     LookupJoin,
     Plan,
+    Rank,
+    Sort,
     TemporalJoin,
     UnionAll,
     Unnest,
     WindowJoin,
+    WindowRank,
 )
 
 
@@ -42,7 +46,7 @@ def spread_ms(plan: Plan, later: int, earlier: int) -> int | None:
         case TemporalJoin():
             width = len(plan.left.columns)
             return spread_ms(plan.left, later, earlier) if later < width and earlier < width else None
-        case LookupJoin() | Unnest():
+        case LookupJoin() | Unnest() | Rank() | Deduplicate() | WindowRank() | Sort():
             width = len(plan.input.columns)
             return spread_ms(plan.input, later, earlier) if later < width and earlier < width else None
         case _:

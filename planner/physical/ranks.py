@@ -66,7 +66,7 @@ def _rank(plan: Rank, translator: Translator) -> ir.Rank:
     assert properties.emission is not None
     return ir.Rank(
         uid=translator.uids.make(translator.sink_name, "rank", _origins(plan, plan.keys)),
-        name="Rank" if plan.order else "Limit",
+        name="Rank" if plan.order or plan.keys else "Limit",
         function=plan.function,
         keys=plan.keys,
         order=plan.order,

@@ -35,7 +35,7 @@ from planner.physical.build_job_graph import build_job_graph
 from planner.settings import PlannerSettings, RuntimeMode
 from planner.streaming.demand import Streaming
 from planner.streaming.derive import derive
-from tests.unit.planner.test_changelog import bound
+from tests.unit.planner.test_changelog import bound, script
 
 SPAN = Span(0, 0)
 ROWS = "SELECT k, v, w, ts FROM src"
@@ -210,6 +210,14 @@ def test_first_row_by_arrival_only_inserts() -> None:
     assert isinstance(kept, Deduplicate)
     assert kept.is_processing_time
     assert derive(kept).changelog.mode is ChangelogMode.INSERT_ONLY
+
+
+@pytest.mark.parametrize("function", list(RankFunction))
+def test_ranks_by_arrival_are_row_numbers_that_stay(function: RankFunction) -> None:
+    rank = node(top(over("SELECT k, v, PROCTIME() AS p FROM src", "k", "p v", function), 3))
+    assert isinstance(rank, Rank)
+    assert (rank.function, rank.order) == (RankFunction.ROW_NUMBER, ())
+    assert derive(rank).changelog.mode is ChangelogMode.INSERT_ONLY
 
 
 @pytest.mark.parametrize(
@@ -473,3 +481,33 @@ def test_a_sort_by_time_is_one_operator() -> None:
     operator, _, parallelism = operator_of(ordered(sort(query(ROWS), "ts v")))
     assert isinstance(operator, ir.Sort)
     assert (operator.time, parallelism) == (3, 1)
+
+
+# -- identities ---------------------------------------------------------------------------------------
+
+TOP = "INSERT INTO totals SELECT k, w FROM (SELECT *, {}() OVER (PARTITION BY k ORDER BY {}) AS rn FROM src) WHERE {}"
+
+
+def state_of(sql: str) -> tuple[str, str]:
+    """The uid of the query's Rank or Deduplicate and the fingerprint of its state."""
+    graph = script().job(sql).job_graph
+    kinds = (ir.Rank, ir.Deduplicate, ir.WindowRank)
+    (uid,) = (o.uid for v in graph.vertices for o in v.operators if isinstance(o, kinds))
+    return uid, next(f.state for f in graph.fingerprints if f.uid == uid)
+
+
+def test_a_rank_is_known_again_by_its_partition_and_its_state_by_what_it_keeps() -> None:
+    plain = state_of(TOP.format("ROW_NUMBER", "w DESC", "rn <= 3"))
+    renamed = TOP.replace("AS rn", "AS place").format("ROW_NUMBER", "w DESC", "4 > place AND v > 0")
+    assert state_of(renamed)[0] == plain[0]
+    assert plain[0].endswith("totals/rank/[default_catalog.default_database.src.k]/0")
+    for other in (("RANK", "w DESC", "rn <= 3"), ("ROW_NUMBER", "w", "rn <= 3"), ("ROW_NUMBER", "w DESC", "rn <= 4")):
+        uid, state = state_of(TOP.format(*other))
+        assert uid == plain[0]
+        assert state != plain[1]
+
+
+def test_the_state_of_a_deduplication() -> None:
+    last, first = (state_of(TOP.format("ROW_NUMBER", order, "rn = 1")) for order in ("ts DESC", "ts"))
+    assert last[0] == first[0]
+    assert last[1] != first[1]
