@@ -1,0 +1,3 @@
+SELECT city, n FROM (
+  SELECT city, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, city) AS rn FROM users GROUP BY city)
+WHERE rn BETWEEN 2 AND 3;
