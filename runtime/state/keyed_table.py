@@ -15,7 +15,7 @@ from runtime.state.change_log import ChangeLog
 from runtime.state.columns import FixedColumn, last_of_each
 from runtime.state.errors import SegmentError
 from runtime.state.key_index import Mask, Rows
-from runtime.state.prefix_index import PrefixIndex
+from runtime.state.prefix_index import PrefixIndex, counted
 from runtime.state.protocol import Slots
 from runtime.state.row_store import REMOVED_FIELD, KeyBatch, RowStore, TableShape
 from runtime.state.segment_chain import SnapshotPlan, TableChain
@@ -144,8 +144,7 @@ class MemoryKeyedTable:
             self.store.last_write[slots] = self._now()
 
     def remove(self, slots: Slots) -> None:
-        slots = np.unique(slots)
-        slots = slots[self.store.index.live[slots]]
+        slots, _ = counted(slots[self.store.index.live[slots]])
         if not len(slots):
             return
         with self.lock:
