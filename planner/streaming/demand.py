@@ -151,6 +151,12 @@ class Streaming:
 
     def _unrepeatable(self, plan: Plan) -> list[str]:
         """What is said of columns that are another value each time, in changes that take rows back by their values."""
+        condition = plan.condition if isinstance(plan, Calc | Join) else None
+        takes_back = any(not self.of(i).changelog.is_insert_only for i in inputs_of(plan))
+        if condition is not None and takes_back and not is_deterministic(condition):
+            kind = type(plan).__name__
+            because = "so the change that takes a row back may not find it"
+            return [f"a condition of {kind} gives another answer each time it is asked, {because}"]
         if self.of(plan).changelog.is_insert_only or id(plan) not in self._needs_update_before:
             return []
         computed: list[tuple[str, Expression]] = []

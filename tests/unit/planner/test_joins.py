@@ -368,3 +368,19 @@ def test_conditions_read_both_sides_by_position() -> None:
     assert join.condition is not None
     width = len(join.left.columns)
     assert {i < width for i in input_indexes(join.condition)} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("query", "is_warned"),
+    [
+        ("SELECT a.v, b.w FROM cdc a JOIN src b ON a.k = b.v AND b.k > UUID()", True),
+        ("SELECT a.v, b.w FROM src a JOIN src b ON a.k = b.k AND b.k > UUID()", False),
+        ("SELECT v, v FROM cdc WHERE UUID() > 'x'", True),
+    ],
+)
+def test_conditions_of_chance_over_changes(query: str, is_warned: bool) -> None:
+    sql = f"EXPLAIN INSERT INTO numbers {query}"
+    assert ("gives another answer each time" in str(script().run(sql))) is is_warned
+    if is_warned:
+        with pytest.raises(SqlError):
+            script({"table.optimizer.non-deterministic-update.strategy": "TRY_RESOLVE"}).run(sql)
