@@ -57,7 +57,14 @@ class Pipeline:
     topic: str = "bids"
     sink_connector: str = "kafka"
     watermark: bool = True
+    other_tables: tuple[str, ...] = ()
+    """Definitions of what it reads beside bids; `{keys}` stands for how many auctions there are."""
 
+
+AUCTIONS = """CREATE TEMPORARY TABLE auctions (
+    id BIGINT, seller BIGINT, category INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
+    'connector' = 'datagen', 'number-of-rows' = '{keys}', 'rows-per-second' = '100000000',
+    'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{keys}')"""
 
 PIPELINES = (
     Pipeline(
@@ -91,6 +98,18 @@ PIPELINES = (
         topic="bids-of-a-million",
         sink_connector="upsert-kafka",
         watermark=False,
+    ),
+    Pipeline(
+        "regular join, a million auctions",
+        "auction BIGINT, price BIGINT, seller BIGINT, category INT",
+        "SELECT auction, price, seller, category FROM bids JOIN auctions ON auction = id",
+        ("auction", "price"),
+        STAGES[:2],
+        None,
+        0.30,
+        topic="bids-of-a-million",
+        watermark=False,
+        other_tables=(AUCTIONS,),
     ),
 )
 
@@ -128,7 +147,7 @@ class Bench:
         create(self._bootstrap_servers, target)
         session = Session(self._cluster)
         try:
-            for statement in self._tables(pipeline, topic, target):
+            for statement in self._tables(pipeline, topic, target, keys=min(rows, KEYS)):
                 session.run(statement)
             meter, began_s = Meter(self._cluster.pid), time.perf_counter()
             session.wait(session.insert(f"INSERT INTO sink {pipeline.query}"), JOB_TIMEOUT_S)
@@ -141,7 +160,9 @@ class Bench:
             raise RuntimeError(f"{pipeline.name}: {written} rows in {target}, expected {pipeline.rows_out(rows)}")
         return run
 
-    def _tables(self, pipeline: Pipeline, topic: str, target: str, *, bounded: bool = True) -> list[str]:
+    def _tables(
+        self, pipeline: Pipeline, topic: str, target: str, *, bounded: bool = True, keys: int = KEYS
+    ) -> list[str]:
         where = f"'properties.bootstrap.servers' = '{self._bootstrap_servers}'"
         watermark = ", WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND" if pipeline.watermark else ""
         source = f"""CREATE TEMPORARY TABLE bids ({DECLARED}{watermark}) WITH (
@@ -154,7 +175,8 @@ class Bench:
               'connector' = '{pipeline.sink_connector}',
               {formats}, {where}, 'topic' = '{target}',
               'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'bench-{target}')"""
-        return [f"SET 'execution.checkpointing.interval' = '{INTERVAL_MS} ms'", source, sink]
+        others = [table.format(keys=keys) for table in pipeline.other_tables]
+        return [f"SET 'execution.checkpointing.interval' = '{INTERVAL_MS} ms'", source, sink, *others]
 
     def latency_ms(self, pipeline: Pipeline, rows_per_s: float) -> tuple[float, float]:
         """Median and 99th percentile of a pipeline that never ends, at a steady rate."""
