@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, v FROM src WHERE v > (SELECT AVG(v) FROM plain)
