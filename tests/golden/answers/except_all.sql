@@ -1,0 +1,1 @@
+SELECT bidder FROM bids EXCEPT ALL SELECT name FROM users

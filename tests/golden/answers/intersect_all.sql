@@ -1,0 +1,1 @@
+SELECT city FROM users INTERSECT ALL SELECT CASE WHEN price > 10 THEN 'Rome' ELSE 'Oslo' END FROM bids
