@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef
 from planner.ir.joins import IntervalJoin, JoinKind
 from planner.ir.schema import Column, Schema
 from runtime.elements import MAX_WATERMARK_MS, MIN_WATERMARK_MS
+from runtime.operators import interval_join
 from runtime.operators.interval_join import IntervalJoinOperator
-from tests.support.two_inputs import EPOCH_MS, Row, TwoInputs, at
+from tests.support.two_inputs import EPOCH_MS, Row, TwoInputs, at, first_of
 from tests.support.window_harness import ROWTIME
 
 LEFT = Schema(
@@ -105,10 +109,10 @@ class Reference:
 
 def run(seed: int, join: IntervalJoin, directory: Path, backend: str, size: int, managed_bytes: int = 0) -> None:
     rng = random.Random(seed)
-    settings = {"state.backend.type": backend}
+    options = {"state.backend.type": backend}
     inputs = TwoInputs(
         lambda context: IntervalJoinOperator(join, context),
-        (LEFT, RIGHT), (join.left_keys, join.right_keys), directory, settings, managed_bytes,
+        (LEFT, RIGHT), (join.left_keys, join.right_keys), directory, options, managed_bytes,
     )  # fmt: skip
     reference = Reference(join)
     processing_time = join.left_time is None
@@ -156,7 +160,7 @@ def run(seed: int, join: IntervalJoin, directory: Path, backend: str, size: int,
 
 
 KINDS = (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL)
-BOUNDS = ((0, 30), (-20, 20), (-30, -10), (5, 5), (0, 0), (10, 40))
+BOUNDS = ((0, 30), (-20, 20), (-30, -10), (5, 5), (0, 0), (10, 40), (10, 5))
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
     {"condition": LESS},
@@ -165,11 +169,143 @@ SHAPES: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-@pytest.mark.parametrize("processing_time", [False, True])
-def test_equals_the_rules_row_by_row(tmp_path: Path, backend: str, processing_time: bool) -> None:
-    for seed in range(4 if backend == "rocksdb" else 10):
-        rng = random.Random(seed)
-        kind = KINDS[seed % len(KINDS)]
-        join = node(kind, rng.choice(BOUNDS), processing_time=processing_time, **rng.choice(SHAPES))
-        run(seed, join, tmp_path / str(seed), backend, 40)
+BACKENDS = st.sampled_from(["hashmap", "hashmap", "rocksdb"])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def check(seed: int, backend: str, processing_time: bool) -> None:
+    rng = random.Random(seed)
+    join = node(rng.choice(KINDS), rng.choice(BOUNDS), processing_time=processing_time, **rng.choice(SHAPES))
+    with tempfile.TemporaryDirectory() as directory:
+        run(seed, join, Path(directory), backend, rng.choice((5, 40)))
+
+
+@settings(max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS, BACKENDS, st.booleans())
+def test_equals_the_rules_row_by_row(seed: int, backend: str, processing_time: bool) -> None:
+    check(seed, backend, processing_time)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS, BACKENDS, st.booleans())
+def test_equals_the_rules_row_by_row_at_length(seed: int, backend: str, processing_time: bool) -> None:
+    check(seed, backend, processing_time)
+
+
+ORDERS = Schema((Column("oid", t.INT), Column("ots", ROWTIME)))
+ITEMS = Schema((Column("oid", t.INT), Column("its", ROWTIME), Column("prod", t.STRING)))
+
+
+def order_join(kind: JoinKind, lower_ms: int, upper_ms: int) -> IntervalJoin:
+    output = Schema((*ORDERS.columns, *ITEMS.columns))
+    return IntervalJoin(
+        "join", "join", kind, (0,), (0,), (False,), 1, 1, lower_ms, upper_ms, None, ORDERS, ITEMS, output, upper_ms + 1
+    )
+
+
+def orders(join: IntervalJoin, directory: Path) -> TwoInputs:
+    return TwoInputs(lambda context: IntervalJoinOperator(join, context), (ORDERS, ITEMS), ((0,), (0,)), directory)
+
+
+def test_a_row_has_its_partners_or_is_padded_once_and_the_upper_bound_is_inclusive(tmp_path: Path) -> None:
+    ten = EPOCH_MS
+    inputs = orders(order_join(JoinKind.LEFT, 0, 3_000), tmp_path)
+    inputs.send(0, [(1, at(ten)), (2, at(ten)), (3, at(ten))])
+    inputs.advance(ten - 10_000)
+    inputs.send(1, [(1, at(ten + 2_000), "A"), (1, at(ten + 3_000), "B"), (2, at(ten + 3_001), "C")])
+    inputs.send(1, [(2, at(ten - 1), "D")])
+    assert [(row[0], row[4]) for _, row in inputs.taken()] == [(1, "A"), (1, "B")]
+    inputs.advance(ten + 3_000)
+    assert inputs.taken() == []
+    inputs.restart(2)
+    inputs.advance(ten + 3_001)
+    assert sorted((row[0], row[4]) for _, row in inputs.taken()) == [(2, None), (3, None)]
+    inputs.advance(MAX_WATERMARK_MS)
+    assert inputs.taken() == []
+    inputs.close()
+
+
+def test_a_late_row_meets_what_is_kept_and_is_kept_only_if_a_partner_may_come(tmp_path: Path) -> None:
+    inputs = orders(order_join(JoinKind.FULL, 0, 10), tmp_path)
+    inputs.send(0, [(1, at(EPOCH_MS))])
+    inputs.advance(EPOCH_MS + 10)
+    # Behind the watermark, but the left row goes only at + 11. No left row can come for it: it is not kept.
+    inputs.send(1, [(1, at(EPOCH_MS + 5), "late"), (2, at(EPOCH_MS + 5), "alone")])
+    assert sorted(row[2:] for _, row in inputs.taken()) == [
+        (1, at(EPOCH_MS + 5), "late"),
+        (2, at(EPOCH_MS + 5), "alone"),
+    ]
+    assert inputs.counter("numRowsStored") == 1
+    inputs.advance(EPOCH_MS + 11)
+    assert inputs.taken() == []
+    assert inputs.counter("numRowsStored") == 0
+    inputs.close()
+
+
+def test_a_row_without_time_has_no_partner(tmp_path: Path) -> None:
+    inputs = orders(order_join(JoinKind.LEFT, 0, 10), tmp_path)
+    inputs.send(1, [(1, at(EPOCH_MS), "A"), (1, None, "B")])
+    inputs.send(0, [(1, None), (1, at(EPOCH_MS))])
+    assert [row for _, row in inputs.taken()] == [
+        (1, None, None, None, None),
+        (1, at(EPOCH_MS), 1, at(EPOCH_MS), "A"),
+    ]
+    assert inputs.counter("numRowsStored") == 2
+    inputs.close()
+
+
+def test_a_firing_is_gone_on_with_after_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interval_join, "OUTPUT_ROWS_MAX", 3)
+    inputs = orders(order_join(JoinKind.FULL, -5, 5), tmp_path)
+    inputs.send(0, [(i, at(EPOCH_MS + i // 4)) for i in range(20)])
+    inputs.send(1, [(i, at(EPOCH_MS + i // 4), "x") for i in range(15, 35)])
+    matched = [row for _, row in inputs.taken()]
+    assert sorted(row[0] for row in matched) == list(range(15, 20))
+    padded: list[Row] = []
+    for restart in range(100):
+        pieces = [piece for operator in inputs.operators for piece in first_of(operator.advance(MAX_WATERMARK_MS))]
+        if not pieces:
+            break
+        for piece in pieces:
+            inputs.note(piece)
+        padded += [row for _, row in inputs.taken()]
+        inputs.restart(restart % 3 + 1)
+    assert sorted(row[0] if row[0] is not None else row[2] for row in padded) == [*range(15), *range(20, 35)]
+    inputs.close()
+
+
+def test_state_is_freed_as_time_goes_on(tmp_path: Path) -> None:
+    """What is kept, and what a snapshot writes, is that of the interval, however long the job runs."""
+    join = order_join(JoinKind.INNER, 0, 1_000)
+    inputs = orders(join, tmp_path)
+    kept = []
+    for step in range(60):
+        now = EPOCH_MS + step * 500
+        inputs.send(0, [(i % 50, at(now + i % 500)) for i in range(200)])
+        inputs.send(1, [(i % 50, at(now + i % 500), "x") for i in range(200)])
+        inputs.advance(now)
+        kept.append(inputs.counter("numRowsStored"))
+    assert max(kept[10:]) <= max(kept[:10])
+    rows = sum(handle.row_count for snapshot in inputs.snapshot() for handle in snapshot.segments)
+    assert rows <= 6 * kept[-1]
+    assert inputs.operators[0].watermark_delay_ms == 1_001
+    inputs.close()
+
+
+def test_timers_of_processing_time(tmp_path: Path) -> None:
+    join = node(JoinKind.LEFT, (0, 50), processing_time=True)
+    inputs = TwoInputs(lambda c: IntervalJoinOperator(join, c), (LEFT, RIGHT), ((0,), (2,)), tmp_path)
+    assert inputs.operators[0].timer_ms() is None
+    inputs.send(0, [(1, "a", None, 1, 1)])
+    inputs.pass_time(EPOCH_MS + 50)
+    assert inputs.taken() == []
+    inputs.restart(1)
+    # The clock of another machine may be behind: time does not go back.
+    inputs.now_ms = EPOCH_MS - 500
+    inputs.send(1, [(7, None, 1, 1, "b")])
+    assert [row[4:6] for _, row in inputs.taken()] == [(1, 7)]
+    inputs.send(0, [(2, "a", None, 1, 2)])
+    inputs.pass_time(EPOCH_MS + 200)
+    assert [row[4:6] for _, row in inputs.taken()] == [(2, None)]
+    inputs.close()
