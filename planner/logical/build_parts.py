@@ -20,8 +20,10 @@ from planner.logical.build_ranks import BoundRank, bind_rank, put_rank
 from planner.logical.decorrelate import (
     TRUE,
     Domain,
+    equality_columns,
     lifted,
     over_nothing,
+    plain_column,
     reads_outer,
     reordered,
 )
@@ -32,6 +34,8 @@ from planner.sql.nodes import span_of
 
 ToPlan = Callable[[Expression], Expression]
 """An expression as it was bound, over the columns of the block's tree."""
+
+_EXISTS = Column("$exists", TRUE.type)
 
 
 class AggregateValue(msgspec.Struct, frozen=True):
@@ -156,10 +160,25 @@ class Parts:
                     values[part_.first] = InputRef(width, plan.columns[width].type)
                 case Marker():
                     width = len(plan.columns)
-                    plan = self._left_joined(plan, existence(part_.plan), resolved, part_.place)
+                    plan = left_join(plan, *self._marked(plan, part_.plan, resolved, part_.place), part_.place)
                     reference = InputRef(width, plan.columns[width].type)
                     values[part_.first] = Call("IS_NOT_NULL", (reference,), TRUE.type)
         return plan, resolved
+
+    def _marked(self, plan: Plan, subquery: Plan, resolved: ToPlan, place: Place) -> tuple[Plan, Expression | None]:
+        """A tree of at most one row for each row of `plan`, there if the sub-query has a row; its first column is
+        TRUE. And the condition of the join."""
+        if not reads_outer(subquery, self.level):
+            return existence(subquery), None
+        found = lifted(subquery, self.level)
+        keys = equality_columns(found.predicates) if found is not None else None
+        if found is None or not keys:
+            domain = Domain.of(plan, subquery, self.level, resolved, place)
+            below = domain.applied(subquery)
+            kept = tuple(range(len(below.columns) - domain.width, len(below.columns)))
+            return domain.joined(_mark(below, kept), len(plan.columns))
+        places = {key: len(plan.columns) + 1 + i for i, key in enumerate(keys)}
+        return _mark(found.plan, keys), _condition(found.predicates, places, self.level, resolved)
 
     def _left_joined(self, plan: Plan, aggregate: GroupAggregate, resolved: ToPlan, place: Place) -> Plan:
         """`plan` LEFT JOIN an aggregate that may read it, whose columns come first among the new ones. Groups of
@@ -196,8 +215,14 @@ def semi_joined(plan: Plan, subquery: Plan, kind: JoinKind, level: int, resolved
 
 def existence(plan: Plan) -> GroupAggregate:
     """One row if the tree has any."""
-    columns = (Column("$exists", TRUE.type),)
-    return GroupAggregate(Calc(plan, None, (TRUE,), columns), (0,), (), columns)
+    return GroupAggregate(Calc(plan, None, (TRUE,), (_EXISTS,)), (0,), (), (_EXISTS,))
+
+
+def _mark(plan: Plan, keys: tuple[int, ...]) -> Plan:
+    """TRUE beside each distinct row of `keys`."""
+    columns = tuple(plain_column(plan.columns[k]) for k in keys)
+    distinct = GroupAggregate(plan, keys, (), columns)
+    return Calc(distinct, None, (TRUE, *identity(columns)), (_EXISTS, *columns))
 
 
 def _condition(

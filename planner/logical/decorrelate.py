@@ -226,6 +226,14 @@ class _Keys(msgspec.Struct, frozen=True):
         return tuple(shift_inputs(p, mapping) for p in self.predicates)
 
 
+def equality_columns(predicates: tuple[Expression, ...]) -> tuple[int, ...] | None:
+    """The columns that all the predicates compare with values of the query around; None if they do anything else."""
+    try:
+        return _keys(predicates).columns
+    except _CannotLift:
+        return None
+
+
 def _keys(predicates: tuple[Expression, ...]) -> _Keys:
     columns: list[int] = []
     for predicate in predicates:
@@ -267,7 +275,7 @@ def _lift_aggregate(plan: GroupAggregate, level: int) -> Decorrelated:
     width = len(own_keys)
     columns = (
         *plan.columns[:width],
-        *(_plain_column(below.plan.columns[k]) for k in new_keys),
+        *(plain_column(below.plan.columns[k]) for k in new_keys),
         *plan.columns[width:],
     )
     node = msgspec.structs.replace(
@@ -278,7 +286,8 @@ def _lift_aggregate(plan: GroupAggregate, level: int) -> Decorrelated:
     return Decorrelated(node, outputs, keys.moved({k: i for i, k in enumerate(node.keys)}))
 
 
-def _plain_column(column: Column) -> Column:
+def plain_column(column: Column) -> Column:
+    """The column without its mark."""
     return Column(column.name, type_rules.plain(column.type), column.lost)
 
 
@@ -312,7 +321,7 @@ class Domain:
         self, outer: Plan, read: tuple[Expression, ...], columns: tuple[InputRef, ...], level: int, place: Place
     ) -> None:
         """`columns` as the sub-query refers to them, `read` what they are over `outer`; `place` is the sub-query's."""
-        names = tuple(_plain_column(Column(f"$o{i}", e.type)) for i, e in enumerate(read))
+        names = tuple(plain_column(Column(f"$o{i}", e.type)) for i, e in enumerate(read))
         calc = Calc(outer, None, read, names)
         self.plan = GroupAggregate(calc, tuple(range(len(read))), (), names)
         self.width = len(read)

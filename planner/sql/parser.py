@@ -88,7 +88,7 @@ class StatementParser(DdlParser):
             raise self._unexpected("a statement")
         word = start.text.upper()
         match word:
-            case "SELECT" | "WITH" | "VALUES":
+            case "SELECT" | "WITH" | "VALUES" | "TABLE":
                 return self._select_statement(start)
             case "INSERT":
                 insert = self._insert(start)
@@ -140,7 +140,7 @@ class StatementParser(DdlParser):
         elif self._is_word("INSERT"):
             inner = self._insert(inner_start)
             self._expect_end()
-        elif self._is_word("SELECT", "WITH", "VALUES") or inner_start.token_type is TokenType.L_PAREN:
+        elif self._is_word("SELECT", "WITH", "VALUES", "TABLE") or inner_start.token_type is TokenType.L_PAREN:
             inner = self._select_statement(inner_start)
         else:
             raise self._unexpected("a query or INSERT INTO", ("SELECT", "INSERT", "PLAN", *_EXPLAIN_DETAILS))
@@ -157,7 +157,7 @@ class StatementParser(DdlParser):
             insert = self._insert(self._curr)
             self._expect_end()
             return insert
-        if self._is_word("SELECT", "WITH", "VALUES"):
+        if self._is_word("SELECT", "WITH", "VALUES", "TABLE"):
             return self._select_statement(self._curr)
         raise self._unexpected("STATEMENT SET", ("STATEMENT", "INSERT"))
 
