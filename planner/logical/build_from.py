@@ -15,6 +15,7 @@ from planner.analysis.windows import window_arguments
 from planner.catalog import Catalog, ObjectPath, TableCapabilities, TableEntry, ViewEntry
 from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
 from planner.logical.build_joins import Source, as_of_join, joined
+from planner.logical.build_lateral import join_lateral
 from planner.logical.build_unnest import join_unnest, unnest_alone
 from planner.logical.expressions import identity
 from planner.logical.hints import SelectHints
@@ -73,6 +74,15 @@ class FromBuilder:
     def query(self, node: nodes.QueryNode, is_top: bool = False) -> Plan:
         raise NotImplementedError
 
+    @property
+    def _level(self) -> int:
+        """How deep the query stands in a nest of sub-queries, from 1."""
+        return self.outer.level + 1 if self.outer is not None else 1
+
+    def _subquery(self, node: nodes.QueryNode, outer: OuterNames) -> Plan:
+        builder = type(self)(self.catalog, self.script, self.ctes, self.views, self.proctime_functions, outer)
+        return builder.query(node)
+
     # -- FROM ---------------------------------------------------------------------------------------
 
     def from_clause(self, node: exp.Expr, hints: SelectHints | None = None) -> Source:
@@ -97,6 +107,10 @@ class FromBuilder:
             plan, relation = self._table(right, is_as_of=True)
             version = Source(plan, Scope((relation,)))
             return as_of_join(left, version, node, self._binder, hints.lookup_of(version.scope))
+        if right.args.get("lateral"):
+            outer = OuterNames(self._binder(left.scope, "LATERAL"), self._level)
+            plan, relation = self._named(right, self._subquery(right.this, outer))
+            return join_lateral(left, plan, relation, node, self._binder, self._level)
         other = self.from_clause(right, hints)
         source = joined(left, other, node, self._binder)
         return Source(hints.on_join(source.plan, left.scope, other.scope), source.scope)
@@ -105,7 +119,6 @@ class FromBuilder:
         return ExpressionBinder(scope, self.script, where, self.outer)
 
     def _table(self, node: exp.Expr, is_as_of: bool = False) -> tuple[Plan, Relation]:
-        qualifier: tuple[str, ...] = ()
         match node:
             case nodes.TableName():
                 as_of = node.args.get("as_of")
@@ -113,12 +126,16 @@ class FromBuilder:
                     hint = "Write it on the right side of a JOIN: it says as of which time that side is read."
                     raise not_supported("FOR SYSTEM_TIME AS OF outside a join", span_of(as_of), hint)
                 plan, qualifier = self._table_name(node)
+                return self._named(node, plan, qualifier)
             case nodes.DerivedTable():
-                plan = self.query(node.this)
+                return self._named(node, self.query(node.this))
             case nodes.TableFunctionCall():
-                plan = self._window_function(node)
+                return self._named(node, self._window_function(node))
             case _:
                 raise AssertionError(f"no table: {type(node).__name__}")
+
+    def _named(self, node: exp.Expr, plan: Plan, qualifier: tuple[str, ...] = ()) -> tuple[Plan, Relation]:
+        """The item under its alias, if it has one."""
         alias = node.args.get("alias")
         if alias is not None:
             qualifier = (alias.args["name"].this,)

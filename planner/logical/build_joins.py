@@ -40,7 +40,7 @@ class Source(msgspec.Struct, frozen=True):
     scope: Scope
 
 
-def _place(node: nodes.JoinTable, binder: MakeBinder) -> Place:
+def place_of(node: nodes.JoinTable, binder: MakeBinder) -> Place:
     return Place(binder(Scope(()), "FROM").script, span_of(node))
 
 
@@ -51,9 +51,9 @@ def kind_of(node: nodes.JoinTable) -> JoinKind:
 def joined(left: Source, right: Source, node: nodes.JoinTable, binder: MakeBinder) -> Source:
     """Both sides joined as `node` says; all of ON, USING or NATURAL is in the join's condition."""
     kind = kind_of(node)
-    condition, scope = _condition(left.scope, right.scope, node, binder)
+    condition, scope = join_scope(left.scope, right.scope, node, binder)
     columns = _columns(left.plan, right.plan, scope)
-    plan = Join(left.plan, right.plan, kind, condition, columns, place=_place(node, binder))
+    plan = Join(left.plan, right.plan, kind, condition, columns, place=place_of(node, binder))
     return Source(plan, scope)
 
 
@@ -71,9 +71,9 @@ def as_of_join(
     of_left = binder(left.scope, "FOR SYSTEM_TIME AS OF")
     time = of_left.bind(time_node)
     _check_time(time, time_node, of_left)
-    condition, scope = _condition(left.scope, right.scope, node, binder)
+    condition, scope = join_scope(left.scope, right.scope, node, binder)
     shown = _columns(left.plan, right.plan, scope)
-    place = _place(node, binder)
+    place = place_of(node, binder)
     if isinstance(time, InputRef):
         plan: Plan = AsOfJoin(left.plan, right.plan, kind_of(node), condition, time.index, shown, place, lookup_hint)
         return Source(plan, scope)
@@ -119,7 +119,7 @@ def _columns(left: Plan, right: Plan, scope: Scope) -> tuple[Column, ...]:
     )
 
 
-def _condition(left: Scope, right: Scope, node: nodes.JoinTable, binder: MakeBinder) -> tuple[Expression | None, Scope]:
+def join_scope(left: Scope, right: Scope, node: nodes.JoinTable, binder: MakeBinder) -> tuple[Expression | None, Scope]:
     """The condition, over the left columns and then the right ones, and what is in reach above the join."""
     kind = kind_of(node)
     refuse_duplicate_names(left, right.relation_names, span_of(node.args["expression"]))

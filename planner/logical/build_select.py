@@ -11,7 +11,6 @@ from sqlglot import exp
 from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.grouping import GroupedBinder, contains_aggregate
 from planner.analysis.grouping_sets import read_grouping_sets
-from planner.analysis.outer import OuterNames
 from planner.analysis.query_nodes import has_over, has_subquery
 from planner.analysis.scope import Scope
 from planner.errors import SqlError, SqlState, not_supported
@@ -63,17 +62,8 @@ class SelectBuilder(FromBuilder):
     # -- sub-queries --------------------------------------------------------------------------------
 
     @property
-    def _level(self) -> int:
-        """How deep the query stands in a nest of sub-queries, from 1."""
-        return self.outer.level + 1 if self.outer is not None else 1
-
-    @property
     def _subqueries(self) -> SubqueryBinder:
         return SubqueryBinder(self._subquery, self.script)
-
-    def _subquery(self, node: nodes.QueryNode, outer: OuterNames) -> Plan:
-        builder = type(self)(self.catalog, self.script, self.ctes, self.views, self.proctime_functions, outer)
-        return builder.query(node)
 
     def _parts(self, takes_ranks: bool = True) -> Parts:
         return Parts(self._level, self.script, self._subqueries.value, takes_ranks)

@@ -104,6 +104,36 @@ CASES = (
         rows=(("a", 1, None), ("b", 2, 20), ("c", None, 30), (None, 3, None), (None, None, 40)),
     ),
     Case(
+        name="lateral",
+        why="the query is asked for each row on the left: first rows, count (0 where there are none), values",
+        inputs={"l.jsonl": LEFT, "r.jsonl": (*RIGHT, '{"k": "b", "w": 10}', '{"k": "b", "w": 15}')},
+        sql=(
+            table("l", "k STRING, v INT"),
+            table("r", "k STRING, w INT"),
+            (
+                "SELECT 'first', v, w FROM l, LATERAL (SELECT w FROM r WHERE r.k = l.k ORDER BY w LIMIT 2) AS t "
+                "UNION ALL SELECT 'count', v, n FROM l, "
+                "LATERAL (SELECT CAST(COUNT(*) AS INT) AS n FROM r WHERE r.k = l.k) AS t "
+                "UNION ALL SELECT 'on', v, n FROM l LEFT JOIN LATERAL "
+                "(SELECT CAST(COUNT(*) AS INT) AS n FROM r WHERE r.k = l.k OR r.w = l.v * 20) AS t ON n > 1 UNION ALL "
+                "SELECT 'value', v, x FROM l LEFT JOIN LATERAL (SELECT l.v + w AS x FROM r WHERE r.k = l.k) t ON x < 15"
+            ),
+        ),
+        rows=(
+            ("first", 2, 10),
+            ("first", 2, 15),
+            ("count", 1, 0),
+            ("count", 2, 3),
+            ("count", 3, 0),
+            ("on", 1, None),
+            ("on", 2, 4),
+            ("on", 3, None),
+            ("value", 1, None),
+            ("value", 2, 12),
+            ("value", 3, None),
+        ),
+    ),
+    Case(
         name="commas-and-joins-bind-alike",
         why="ON sees every table to its left, also those before a comma",
         inputs={"l.jsonl": LEFT, "r.jsonl": RIGHT},

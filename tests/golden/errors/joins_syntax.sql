@@ -49,3 +49,9 @@ SELECT * FROM src FOR SYSTEM_TIME AS OF ts AS s
 SELECT * FROM src AS s JOIN (SELECT * FROM upserts) FOR SYSTEM_TIME AS OF s.ts AS u ON s.k = u.k
 ====
 SELECT * FROM src AS s JOIN upserts FOR SYSTEM_TIME OF s.ts AS u ON s.k = u.k
+====
+SELECT s.k FROM src AS s RIGHT JOIN LATERAL (SELECT s.v + 1) AS t (x) ON TRUE
+====
+SELECT s.k FROM src AS s NATURAL JOIN LATERAL (SELECT s.v + 1) AS t (v)
+====
+SELECT s.k FROM plain AS s, LATERAL (SELECT x FROM UNNEST(s.tags) AS u (x)) AS t

@@ -281,6 +281,37 @@ def test_conditions_of_unnest() -> None:
     assert outer.condition is not None
 
 
+# -- LATERAL ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT t.* FROM b, LATERAL (SELECT z FROM c WHERE c.k = b.k ORDER BY z LIMIT 2) AS t", "z INT"),
+        (
+            "SELECT t.* FROM b, LATERAL (SELECT COUNT(*), MAX(z) FROM c WHERE c.k = b.k) AS t (n, m)",
+            "n BIGINT NOT NULL, m INT",
+        ),
+        ("SELECT t.* FROM b LEFT JOIN LATERAL (SELECT k FROM c WHERE c.w = b.w) AS t ON TRUE", "k STRING"),
+        ("SELECT * FROM b, LATERAL (SELECT b.w + 1) AS t (x)", "k STRING NOT NULL, v BIGINT, w INT, x INT"),
+        ("SELECT w, x FROM LATERAL (SELECT 1) AS t (x), b", "w INT, x INT NOT NULL"),
+    ],
+)
+def test_columns_of_lateral(sql: str, expected: str) -> None:
+    assert columns(sql) == expected
+
+
+def test_lateral_joins_by_what_its_query_compares() -> None:
+    join = built("SELECT 1 FROM b, LATERAL (SELECT z FROM c WHERE c.k = b.k ORDER BY z LIMIT 2) AS t", Join)
+    assert join.kind is JoinKind.INNER
+    assert [join.left.columns[i].name for i in join.left_keys] == ["k"]
+    counted = built("SELECT 1 FROM b, LATERAL (SELECT COUNT(*) FROM c WHERE c.k = b.k) AS t (n)", Join)
+    assert counted.kind is JoinKind.LEFT  # Rows without partner count 0.
+    both = built("SELECT 1 FROM b LEFT JOIN LATERAL (SELECT COUNT(*) FROM c WHERE c.k = b.k) AS t (n) ON n > 1", Join)
+    assert both.kind is JoinKind.LEFT
+    assert both.null_safe == (True,)  # By the values of b that the query reads.
+
+
 # -- FOR SYSTEM_TIME AS OF ----------------------------------------------------------------------------
 
 
