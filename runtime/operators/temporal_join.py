@@ -97,15 +97,16 @@ class TemporalJoinOperator(TimedJoinOperator):
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         """Raises ExpressionError."""
         for moment in self._rest.ends():
-            yield from self._put_out(moment, self._rest.merge(moment))
+            yield from self._put_out(moment, self._rest.merge(moment), is_kept=True)
         due = self._waiting.take(watermark_ms)
         if due is not None:
             self._pass_time(watermark_ms)
             self._waiting.settle(due.reached_ms)
             rows = due.rows.take(np.argsort(cast(Any, due.rows.column(SEQ)).to_numpy(), kind="stable"))
-            if rows.num_rows > OUTPUT_ROWS_MAX:
+            is_kept = rows.num_rows > OUTPUT_ROWS_MAX
+            if is_kept:
                 self._rest.append(watermark_ms, rows)
-            yield from self._put_out(watermark_ms, rows)
+            yield from self._put_out(watermark_ms, rows, is_kept=is_kept)
         while (due := self._passed.take(watermark_ms, FORGOTTEN_ROWS)) is not None:
             self._forget_versions(due.rows, watermark_ms)
             self._passed.settle(due.reached_ms)
@@ -168,12 +169,12 @@ class TemporalJoinOperator(TimedJoinOperator):
 
     # --------------------------------------------------------------------------------------------------- firing
 
-    def _put_out(self, moment: int, rows: pa.RecordBatch) -> Iterator[Batch]:
-        """Joined rows in pieces; what is left of many stays in the state."""
+    def _put_out(self, moment: int, rows: pa.RecordBatch, *, is_kept: bool) -> Iterator[Batch]:
+        """Joined rows in pieces; is_kept: they are in the state, where what is left of them stays."""
         for first in range(0, rows.num_rows, OUTPUT_ROWS_MAX):
             piece = self._joined(rows.slice(first, OUTPUT_ROWS_MAX))
             next_row = first + OUTPUT_ROWS_MAX
-            if rows.num_rows > OUTPUT_ROWS_MAX:
+            if is_kept:
                 self._rest.keep_rest(moment, rows.slice(next_row) if next_row < rows.num_rows else None)
             if piece is not None:
                 yield piece

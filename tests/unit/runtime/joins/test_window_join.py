@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef
@@ -66,9 +69,9 @@ def expected(join: WindowJoin, lefts: list[Row], rights: list[Row]) -> Counter[R
 
 def run(seed: int, join: WindowJoin, directory: Path, backend: str, steps: int) -> None:
     rng = random.Random(seed)
-    settings = {"state.backend.type": backend}
+    options = {"state.backend.type": backend}
     keys = ((*join.left_keys, join.left_end), (*join.right_keys, join.right_end))
-    inputs = TwoInputs(lambda context: WindowJoinOperator(join, context), (LEFT, RIGHT), keys, directory, settings)
+    inputs = TwoInputs(lambda context: WindowJoinOperator(join, context), (LEFT, RIGHT), keys, directory, options)
     open_rows: dict[int, tuple[list[Row], list[Row]]] = {}
     watermark, identity, late = EPOCH_MS, 0, 0
     inputs.advance(watermark)
@@ -108,21 +111,34 @@ def fire(inputs: TwoInputs, join: WindowJoin, open_rows: dict[int, tuple[list[Ro
     assert Counter(row for _, row in inputs.taken()) == total
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-@pytest.mark.parametrize("piece_rows", [3, 32_768])
-def test_equals_the_rules_row_by_row(
-    tmp_path: Path, backend: str, piece_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(window_join, "OUTPUT_ROWS_MAX", piece_rows)
-    for seed in range(6 if backend == "rocksdb" else 18):
-        kind = list(JoinKind)[seed % 6]
-        join = node(
-            kind,
-            with_keys=seed % 4 != 3,
-            null_safe=seed % 5 == 4,
-            condition=LESS if seed // 6 % 2 else None,
-        )
-        run(seed, join, tmp_path / str(seed), backend, 40)
+BACKENDS = st.sampled_from(["hashmap", "hashmap", "rocksdb"])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def check(seed: int, backend: str) -> None:
+    rng = random.Random(seed)
+    join = node(
+        rng.choice(list(JoinKind)),
+        with_keys=rng.random() < 0.8,
+        null_safe=rng.random() < 0.3,
+        condition=rng.choice((None, LESS)),
+    )
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_join, "OUTPUT_ROWS_MAX", rng.choice((3, 32_768)))
+        run(seed, join, Path(directory), backend, rng.choice((5, 40)))
+
+
+@settings(max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS, BACKENDS)
+def test_equals_the_rules_row_by_row(seed: int, backend: str) -> None:
+    check(seed, backend)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=2_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SEEDS, BACKENDS)
+def test_equals_the_rules_row_by_row_at_length(seed: int, backend: str) -> None:
+    check(seed, backend)
 
 
 @pytest.mark.parametrize("kind", list(JoinKind))
