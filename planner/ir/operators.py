@@ -248,7 +248,8 @@ class GroupAggregate(msgspec.Struct, frozen=True, tag_field="node", tag="group-a
 class ChangelogNormalize(msgspec.Struct, frozen=True, tag_field="node", tag="changelog-normalize"):
     """Last row per primary key over an upsert stream, or over one that may repeat events: new key +I; another row
     -U (only if `emits_update_before`) and +U; an equal row nothing; delete -D with the stored full row; delete of an
-    unknown key nothing. -U of the input is ignored. Input is hashed by `keys`."""
+    unknown key nothing. -U of the input is ignored. Input is hashed by `keys`. `delete_time`: a column that a -D has
+    from the delete itself, where that is not NULL, instead of the stored row."""
 
     uid: str
     name: str
@@ -256,6 +257,7 @@ class ChangelogNormalize(msgspec.Struct, frozen=True, tag_field="node", tag="cha
     output: Schema
     emits_update_before: bool = True
     state_ttl_ms: int = 0
+    delete_time: int | None = None
 
 
 class ConflictAction(StrEnum):

@@ -40,7 +40,7 @@ def canonical_node(plan: Plan) -> str:
             names = [f"{c.name}:{c.type.sql()}" for c in plan.columns]
             return f"scan({plan.path}, {names})"
         case ChangelogNormalize():
-            return f"normalize({plan.keys})"
+            return f"normalize({plan.keys}{'' if plan.delete_time is None else f', {plan.delete_time}'})"
         case Values():
             return f"values({[[canonical(e) for e in row] for row in plan.rows]})"
         case Calc():

@@ -42,11 +42,13 @@ class Scan(msgspec.Struct, frozen=True):
 
 class ChangelogNormalize(msgspec.Struct, frozen=True):
     """Last row per key over a source that gives upserts by its primary key or may repeat events; the output is a
-    changelog with full rows. Stands right above the scan, so that filters see what was kept."""
+    changelog with full rows. Stands right above the scan, so that filters see what was kept. `delete_time`: a column in
+    which a deleted row says when it was deleted, if the source does."""
 
     input: Plan
     keys: tuple[int, ...]
     columns: tuple[Column, ...]
+    delete_time: int | None = None
 
 
 class Values(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from planner.ir.operators import ChangelogMode
 from planner.logical.nodes import Plan, TableSink
+from planner.logical.rules.end_versions import end_versions
 from planner.logical.rules.expand_window_functions import expand_window_functions
 from planner.logical.rules.fold_literals import fold_literals
 from planner.logical.rules.merge_calcs import merge_calcs
@@ -32,7 +33,7 @@ def optimize(sinks: tuple[Plan, ...], settings: PlannerSettings) -> tuple[Plan, 
     is_batch = settings.runtime_mode is RuntimeMode.BATCH
     rewritten: list[Plan] = []
     for sink in sinks:
-        sink = normalize_sources(sink, settings.has_duplicate_events)
+        sink = end_versions(normalize_sources(sink, settings.has_duplicate_events))
         if splits_distinct:
             sink = split_distinct(sink, settings.distinct_buckets)
         sink = order_and_limit(rank_filters(sink, is_batch), is_batch)

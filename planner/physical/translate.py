@@ -186,6 +186,7 @@ class Translator:
             output=schema_of(plan),
             emits_update_before=self.streaming.of(plan).changelog.has_update_before,
             state_ttl_ms=self.settings.state_ttl_ms,
+            delete_time=plan.delete_time,
         )
         parallelism = self.settings.parallelism
         added = self.add(operator, parallelism, stream, plan.keys, self._mode(plan))

@@ -71,7 +71,9 @@ class ChangelogNormalizeOperator:
         steps = Steps(np.arange(count), old, len(starts) + np.arange(count), was, adds)
         states = [Values(known, rows.column(i)).array for known, i in zip(stored, self._others, strict=True)]
         self._store(rows, key_slots, last, adds)
-        yield from self._in_table_order(keys, states, steps)
+        time = self._node.delete_time
+        of_deletes = {} if time is None else {self._others.index(time): rows.column(time)}
+        yield from self._in_table_order(keys, states, steps, of_deletes)
 
     def _store(self, rows: pa.RecordBatch, key_slots: Any, last: Any, adds: Any) -> None:
         """Each key's last row of the batch is what it shows from now on."""
@@ -83,7 +85,9 @@ class ChangelogNormalizeOperator:
         self._table.remove(key_slots[~stays])
         self._table.settle()
 
-    def _in_table_order(self, keys: list[Array], states: list[Array], steps: Steps) -> Iterator[Batch]:
+    def _in_table_order(
+        self, keys: list[Array], states: list[Array], steps: Steps, of_deletes: dict[int, Array]
+    ) -> Iterator[Batch]:
         schema = pa.schema([self._schema.field(i) for i in self._order])
         positions = [self._order.index(i) for i in range(len(self._order))]
         for piece in changelog(
@@ -93,6 +97,7 @@ class ChangelogNormalizeOperator:
             steps,
             with_update_before=self._node.emits_update_before,
             repeats_unchanged=self._node.state_ttl_ms > 0,
+            of_deletes=of_deletes,
         ):
             columns = [piece.data.column(i) for i in positions]
             yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema), piece.row_kinds)

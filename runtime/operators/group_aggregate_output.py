@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -79,8 +79,10 @@ def changelog(
     *,
     with_update_before: bool,
     repeats_unchanged: bool,
+    of_deletes: Mapping[int, Array] | None = None,
 ) -> Iterator[Batch]:
-    """Batches of the changes, in pieces that do not part a -U from its +U."""
+    """Batches of the changes, in pieces that do not part a -U from its +U. `of_deletes`: per column of a state its
+    values by row of the input, which a -D has where they are not NULL."""
     stays = steps.was & steps.is_now
     updates = stays
     if stays.any() and not repeats_unchanged:
@@ -101,6 +103,9 @@ def changelog(
     places[0::2], places[1::2] = steps.old, steps.new
     out_kinds, out_places, out_rows = kinds[selected], pa.array(places[selected]), pa.array(steps.rows[selected >> 1])
     columns = [key.take(out_rows) for key in keys] + [state.take(out_places) for state in states]
+    for index, values in (of_deletes or {}).items():
+        own, old = values.take(out_rows), columns[len(keys) + index]
+        columns[len(keys) + index] = pc.if_else(pa.array(out_kinds == DELETE), pc.coalesce(own, old), old)
     yield from pieces(pa.RecordBatch.from_arrays(columns, schema=schema), out_kinds)
 
 

@@ -103,8 +103,10 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
         case Expand():
             return _prune_expand(plan, required, shared)
         case ChangelogNormalize():
-            below, mapping = _prune(plan.input, required | frozenset(plan.keys), shared)
-            return ChangelogNormalize(below, tuple(mapping[k] for k in plan.keys), below.columns), mapping
+            own = frozenset(plan.keys) | (frozenset() if plan.delete_time is None else {plan.delete_time})
+            below, mapping = _prune(plan.input, required | own, shared)
+            time = None if plan.delete_time is None else mapping[plan.delete_time]
+            return ChangelogNormalize(below, tuple(mapping[k] for k in plan.keys), below.columns, time), mapping
         case UnionAll():
             kept = sorted(required) or [0]
             inputs = tuple(_exactly(i, frozenset(kept), shared) for i in plan.inputs)

@@ -51,7 +51,7 @@ class MemoryCatalog:
             is_source=connector in _SOURCES,
             is_sink=connector in _SINKS,
             is_bounded=connector == "filesystem" or "scan.bounded.mode" in options,
-            metadata=_METADATA if connector == "kafka" else {},
+            metadata=_METADATA if connector in ("kafka", "upsert-kafka") else {},
             source_changelog=_source_changelog(connector, options),
             sink_changelog=_sink_changelog(connector, options),
         )

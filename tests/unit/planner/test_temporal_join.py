@@ -224,3 +224,29 @@ def test_a_time_that_may_be_behind_the_compared_one_is_none_above() -> None:
     for compared, kept in (("ts", ["ts", "later"]), ("later", ["later"])):
         (join,) = [n for n in nodes(bound(sql.format(ahead, compared))) if isinstance(n, TemporalJoin)]
         assert [c.name for c in join.columns if c.type.is_rowtime] == kept
+
+
+STAMPED = """
+CREATE TABLE stamped (cur STRING, rate INT, at TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', WATERMARK FOR at AS at,
+  PRIMARY KEY (cur) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = 's');
+CREATE TABLE calls (id INT, cur STRING, ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts)
+  WITH ('connector' = 'kafka', 'topic' = 'calls');
+"""
+
+
+def normalized(sql: str) -> list[ir.ChangelogNormalize]:
+    return [o for o in operators(session(STAMPED).job(sql).job_graph) if isinstance(o, ir.ChangelogNormalize)]
+
+
+def test_a_deletion_ends_the_version_at_its_own_time_if_it_has_one() -> None:
+    sql = "SELECT c.id, r.rate FROM calls c JOIN stamped FOR SYSTEM_TIME AS OF c.ts AS r ON c.cur = r.cur"
+    (node,) = normalized(sql)
+    assert node.delete_time is not None
+    assert node.output.columns[node.delete_time].name == "at"
+    # A key-only deletion has no physical column of its row.
+    (node,) = normalized(
+        "SELECT o.id, r.rate FROM orders o JOIN upserts FOR SYSTEM_TIME AS OF o.ts AS r ON o.cur = r.cur"
+    )
+    assert node.delete_time is None
+    # Elsewhere the row is taken back as it was.
+    assert [n.delete_time for n in normalized("SELECT rate, at FROM stamped")] == [None]

@@ -100,6 +100,23 @@ def test_normalise_equals_the_reference(tmp_path: Path, update_before: bool) -> 
             Folded().apply(output)
 
 
+def test_a_deletion_may_bring_its_time(tmp_path: Path) -> None:
+    """`n` as the time: the deletion's own where it has one, also in one batch with the row that it ends."""
+    changes: list[Change] = [
+        ("+U", ("a", 1, 10)), ("+U", ("b", 2, 10)), ("+U", ("c", 3, 10)),
+        ("-D", (None, 1, 30)), ("-D", (None, 2, None)), ("+U", ("d", 1, 40)), ("-D", (None, 1, 50)),
+    ]  # fmt: skip
+    operator = normalize(tmp_path, emits_update_before=False, delete_time=2)
+    output = [rows_of(list(operator.process(batch(part)))) for part in (changes, [("-D", (None, 3, 60))])]
+    assert output == [
+        [
+            ("+I", ("a", 1, 10)), ("+I", ("b", 2, 10)), ("+I", ("c", 3, 10)),
+            ("-D", ("a", 1, 30)), ("-D", ("b", 2, 10)), ("+I", ("d", 1, 40)), ("-D", ("d", 1, 50)),
+        ],
+        [("-D", ("c", 3, 60))],
+    ]  # fmt: skip
+
+
 def test_events_that_come_twice_count_once(tmp_path: Path) -> None:
     changes = [
         ("+I", ("a", 1, 10)), ("+I", ("a", 1, 10)),
