@@ -188,16 +188,17 @@ class GlobalWindowAggregateOperator:
     def _fire_due(self, instant_ms: int) -> Iterator[Batch]:
         """Every window whose fire instant is reached, the rest of an earlier firing first."""
         for end in self._fired.ends():
-            yield from self._put_out(end, self._fired.merge(end))
+            yield from self._put_out(end, self._fired.merge(end), is_kept=True)
         if self._clock.shares_slices:
             windows = self._fire_shared(instant_ms)
         else:
             np.maximum(self._clocks, instant_ms, out=self._clocks)
             windows = self._fire_single(instant_ms)
         for end, results in windows:
-            if results.num_rows > OUTPUT_ROWS_MAX:
+            is_kept = results.num_rows > OUTPUT_ROWS_MAX
+            if is_kept:
                 self._fired.append(end, results)
-            yield from self._put_out(end, results)
+            yield from self._put_out(end, results, is_kept=is_kept)
         np.maximum(self._clocks, instant_ms, out=self._clocks)
 
     def _fire_single(self, instant_ms: int) -> Iterator[Fired]:
@@ -279,12 +280,12 @@ class GlobalWindowAggregateOperator:
                     break
                 state.keep_rest(slice_end, None)
 
-    def _put_out(self, end: int, results: pa.RecordBatch) -> Iterator[Batch]:
-        """Results in pieces; what is left stays in the state."""
+    def _put_out(self, end: int, results: pa.RecordBatch, *, is_kept: bool) -> Iterator[Batch]:
+        """Results in pieces; is_kept: they are in the state, where what is left of them stays."""
         for first in range(0, results.num_rows, OUTPUT_ROWS_MAX):
             piece = self._finished(end, results.slice(first, OUTPUT_ROWS_MAX))
             next_row = first + OUTPUT_ROWS_MAX
-            if results.num_rows > OUTPUT_ROWS_MAX:
+            if is_kept:
                 self._fired.keep_rest(end, results.slice(next_row) if next_row < results.num_rows else None)
             yield Batch(piece)
 
