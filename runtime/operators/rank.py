@@ -14,6 +14,8 @@ from planner.ir.ranks import Rank, RankFunction
 from planner.ir.types import ChangelogMode, arrow_schema
 from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
+from runtime.key_groups import KeyGroups
+from runtime.operators.accumulators_values import Values
 from runtime.operators.group_aggregate import RETRACTIONS_WITHOUT_STATE
 from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER
 from runtime.operators.group_aggregate_scan import Bools, Ints
@@ -31,10 +33,15 @@ from runtime.operators.rank_entries import (
     ranks_of,
     run_of,
 )
+from runtime.operators.rank_rest import RestRows, lowest_counts
 from runtime.operators.rank_rows import PartitionKeys, RankedRows, RankRows
 from runtime.state.backends import open_backend
+from runtime.state.protocol import Slots
 
 Array = Any
+
+_REST_LAST_MAX = 1 << 20
+"""Where more rows are shown, none is far."""
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -42,15 +49,20 @@ class Touched(msgspec.Struct, frozen=True):
 
     run: Run
     keys: list[Array]
-    groups: Any
+    groups: KeyGroups
     stored: Stored
+    """Rows that are near, then (their slots are those of the rest) rows of the rest that the batch concerns."""
+    near_count: int
+    rest_counts: Ints
+    next_numbers: Ints
     rows: RankedRows
     codes: Ints
 
 
 class RankOperator:
     """The table holds a row per (partition, arrival number): over inserts those that rank up to `last`, else all. Over
-    inserts a partition that is full also has a bound, so that most rows are turned away by one comparison."""
+    inserts a partition that is full also has a bound, so that most rows are turned away by one comparison. Over changes
+    with an upsert key the rows of a large partition that are far behind are in a table of their own (`RestRows`)."""
 
     def __init__(self, node: Rank, context: OperatorContext) -> None:
         self._node = node
@@ -63,6 +75,7 @@ class RankOperator:
         self._range = Range(node.function, node.first, node.last, node.puts_out_rank)
         self._backend = open_backend(node.uid, context)
         self._rows: RankRows
+        self._rest: RestRows | None = None
         self._ignored = 0
 
     @property
@@ -76,6 +89,10 @@ class RankOperator:
         self._rows = RankRows(
             self._backend, self._row_schema, self._keys, ttl_ms=self._node.state_ttl_ms, has_bounds=has_bounds
         )
+        key = self._node.upsert_key
+        is_numbered = self._node.function is RankFunction.ROW_NUMBER and self._node.last <= _REST_LAST_MAX
+        if self._retracting and key is not None and is_numbered and not self._node.state_ttl_ms:
+            self._rest = RestRows(self._backend, self._row_schema, self._keys, key, self._node.last)
         if self._context.restore is not None:
             self._ignored = self._context.restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
 
@@ -85,13 +102,18 @@ class RankOperator:
         if batch.row_count == 0 or self._node.last < self._node.first:
             return
         touched = self._touched(batch.data)
-        lives = self._lives(batch, touched) if self._retracting else None
-        entries = entries_of(touched.run, touched.stored, touched.codes, self._range.function, lives)
-        if lives is not None:
-            self._ignored += lives.unknown
-        self._store(touched, entries)
+        entries, near, unknown = self._entries(batch, touched)
+        if self._rest is not None and touched.rest_counts.any():
+            lowest = lowest_counts(touched.run, entries, near)
+            short = np.flatnonzero((lowest < self._node.last) & (touched.rest_counts > 0))
+            if len(short):
+                self._bring_near(touched, short)
+                touched = self._touched(batch.data)
+                entries, near, unknown = self._entries(batch, touched)
+        self._ignored += unknown
+        self._store(touched, entries, near)
         if not self._node.emits_at_end:
-            yield from self._changes(touched, entries)
+            yield from self._changes(touched, entries.only(near))
 
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         yield from ()
@@ -125,7 +147,7 @@ class RankOperator:
         return {
             RETRACTIONS_WITHOUT_STATE: self._ignored,
             "stateBytes": self._backend.byte_size,
-            "numRowsStored": self._rows.row_count,
+            "numRowsStored": self._rows.row_count + (0 if self._rest is None else self._rest.row_count),
         }
 
     def close(self) -> None:
@@ -156,8 +178,54 @@ class RankOperator:
         keys = [column.take(first) for column in self._keys.of(ordered)]
         groups = self._keys.key_groups(keys)
         stored, columns = self._rows.read(keys, groups)
+        near_count = len(stored.slots)
+        nothing = np.zeros(len(groups), dtype=np.int64)
+        counts, next_numbers = (nothing, nothing) if self._rest is None else self._rest.of_partitions(keys, groups)
+        if self._rest is not None and counts.any():
+            which, slots = self._concerned(self._rest, ordered, run, groups, counts)
+            if len(slots):
+                more, numbers = self._rest.read(slots)
+                columns = [Values(near, far).array for near, far in zip(columns, more, strict=True)]
+                parts = ((stored.partitions, which), (stored.slots, slots), (stored.numbers, numbers))
+                stored = Stored(*(np.concatenate(part) for part in parts))
         ranked = RankedRows(columns, ordered.columns)
-        return Touched(run, keys, groups, stored, ranked, self._order.codes(ranked.columns, len(ranked)))
+        codes = self._order.codes(ranked.columns, len(ranked))
+        return Touched(run, keys, groups, stored, near_count, counts, next_numbers, ranked, codes)
+
+    def _concerned(
+        self, rest: RestRows, rows: pa.RecordBatch, run: Run, groups: KeyGroups, counts: Ints
+    ) -> tuple[Ints, Slots]:
+        """Partition and slot of the rows of the rest that have the upsert key of a row of the batch."""
+        asked = np.flatnonzero(counts[run.partitions] > 0)
+        some = rows.take(asked)
+        slots = rest.find(self._keys.of(some), some.columns, groups[run.partitions[asked]])
+        found, first = np.unique(slots, return_index=True)
+        known = found >= 0
+        return run.partitions[asked[first[known]]], found[known]
+
+    def _bring_near(self, touched: Touched, partitions: Ints) -> None:
+        """More rows of partitions are needed than are near."""
+        assert self._rest is not None
+        run, index = touched.run, pa.array(partitions)
+        keys = [key.take(index) for key in touched.keys]
+        batch_rows = (run.ends - run.starts)[partitions]
+        self._rest.bring_near(keys, touched.groups[partitions], batch_rows, self._order, self._rows)
+
+    def _entries(self, batch: Batch, touched: Touched) -> tuple[Entries, Bools, int]:
+        """The rows at hand, which of them are near (no row of the rest comes before those), and the number of removals
+        of what is not there."""
+        run, stored, codes = touched.run, touched.stored, touched.codes
+        lives = self._lives(batch, touched) if self._retracting else None
+        entries = entries_of(run, stored, codes, self._range.function, lives, touched.next_numbers)
+        near = np.ones(len(entries.places), dtype=np.bool_)
+        parted = touched.rest_counts > 0
+        if parted.any():
+            bounds = np.full(len(parted), np.iinfo(np.int64).min)
+            np.maximum.at(bounds, stored.partitions[: touched.near_count], codes[: touched.near_count])
+            is_near = entries.places < touched.near_count
+            is_new = entries.places >= len(stored.slots)
+            near = is_near | (is_new & (entries.codes < bounds[entries.partitions])) | ~parted[entries.partitions]
+        return entries, near, 0 if lives is None else lives.unknown
 
     def _lives(self, batch: Batch, touched: Touched) -> Lives:
         run, stored = touched.run, touched.stored
@@ -170,24 +238,55 @@ class RankOperator:
         lives = lives_by_content if self._node.upsert_key is None else lives_by_key
         return lives(run, stored.partitions, names, adds)
 
-    def _store(self, touched: Touched, entries: Entries) -> None:
+    def _store(self, touched: Touched, entries: Entries, near: Bools) -> None:
         """Write down what stays: all, or what ranks up to `last`."""
-        stays = entries.stays
+        stays = entries.stays & near
         if not self._retracting:
             stays = entries.better(stays, self._range.function) < self._range.last
+        if self._rest is not None:
+            far = self._rest.far(entries, near)
+            stays &= ~far
+            self._store_rest(self._rest, touched, entries, far | (entries.stays & ~near))
         lasting = entries.slots[stays]
-        self._rows.remove(np.setdiff1d(touched.stored.slots, lasting[lasting >= 0], assume_unique=True))
+        stored = touched.stored.slots[: touched.near_count]
+        self._rows.remove(np.setdiff1d(stored, lasting[lasting >= 0], assume_unique=True))
         new = np.flatnonzero(stays & (entries.slots < 0))
         if len(new):
-            partitions = entries.partitions[new]
-            by_partition: Any = pa.array(partitions)
-            index: Any = pa.array(entries.places[new])
-            columns = [column.take(index) for column in touched.rows.columns]
-            keys = [columns[i] for i in self._keys.columns] or [key.take(by_partition) for key in touched.keys]
-            self._rows.add(keys, entries.numbers[new], touched.groups[partitions], columns)
+            self._rows.add(*self._rows_to_add(touched, entries, new))
         if not self._retracting:
             self._set_bounds(touched, entries, stays)
         self._rows.settle()
+
+    def _store_rest(self, rest: RestRows, touched: Touched, entries: Entries, far: Bools) -> None:
+        """What is far after the batch: rows of the rest that the batch has not taken away, and others that come."""
+        known = len(touched.stored.slots)
+        was_far = (entries.places >= touched.near_count) & (entries.places < known)
+        gone, new = np.flatnonzero(was_far & ~entries.stays), np.flatnonzero(far & ~was_far)
+        rest.remove(entries.slots[gone])
+        if len(new):
+            rest.add(*self._rows_to_add(touched, entries, new))
+        counts = touched.rest_counts.copy()
+        np.add.at(counts, entries.partitions[gone], -1)
+        np.add.at(counts, entries.partitions[new], 1)
+        parted = np.flatnonzero((touched.rest_counts > 0) | (counts > 0))
+        if len(parted):
+            numbers = touched.next_numbers.copy()
+            np.maximum.at(numbers, entries.partitions, entries.numbers + 1)
+            index: Any = pa.array(parted)
+            keys = [key.take(index) for key in touched.keys]
+            rest.set_partitions(keys, touched.groups[parted], counts[parted], numbers[parted])
+        rest.settle()
+
+    def _rows_to_add(
+        self, touched: Touched, entries: Entries, chosen: Ints
+    ) -> tuple[list[Array], Ints, KeyGroups, list[Array]]:
+        """Partition keys, arrival numbers, key groups and columns of entries."""
+        partitions = entries.partitions[chosen]
+        index: Any = pa.array(entries.places[chosen])
+        columns = [column.take(index) for column in touched.rows.columns]
+        by_partition: Any = pa.array(partitions)
+        keys = [columns[i] for i in self._keys.columns] or [key.take(by_partition) for key in touched.keys]
+        return keys, entries.numbers[chosen], touched.groups[partitions], columns
 
     def _set_bounds(self, touched: Touched, entries: Entries, kept: Bools) -> None:
         """The last row of a partition in which `last` ranks are taken."""

@@ -72,9 +72,7 @@ def net_changes(
     old = np.flatnonzero(entries.was_there & (old_ranks >= shown.first) & (old_ranks <= shown.last))
     new = np.flatnonzero(entries.stays & (new_ranks >= shown.first) & (new_ranks <= shown.last))
     if shown.is_by_rank:
-        span = max(int(old_ranks.max(initial=0)), int(new_ranks.max(initial=0))) + 1
-        old_names = entries.partitions[old] * span + old_ranks[old]
-        new_names = entries.partitions[new] * span + new_ranks[new]
+        old_names, new_names = _by_rank(entries, shown, (old, old_ranks[old]), (new, new_ranks[new]))
     else:
         # What stays as it is needs no name.
         moved = old_ranks != new_ranks if shown.puts_out_rank else np.zeros(len(old_ranks), dtype=np.bool_)
@@ -86,17 +84,30 @@ def net_changes(
     return _difference(entries, (old, old_ranks[old], old_names), (new, new_ranks[new], new_names), shown, same)
 
 
+def _by_rank(entries: Entries, shown: Range, old: tuple[Ints, Ints], new: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Names of ranks. A partition shows its ranks from the first on without a gap."""
+    lengths = np.zeros(len(entries.partition_starts), dtype=np.int64)
+    for rows, ranks in (old, new):
+        np.maximum.at(lengths, entries.partitions[rows], ranks - shown.first + 1)
+    starts = np.cumsum(lengths) - lengths - shown.first
+    return starts[entries.partitions[old[0]]] + old[1], starts[entries.partitions[new[0]]] + new[1]
+
+
 def _without_common(old: Ints, new: Ints, unmoved: Bools) -> tuple[Ints, Ints]:
-    both = np.intersect1d(old, new, assume_unique=True)
-    both = both[unmoved[both]]
-    return np.setdiff1d(old, both, assume_unique=True), np.setdiff1d(new, both, assume_unique=True)
+    sides = np.zeros((2, len(unmoved)), dtype=np.bool_)
+    sides[0, old], sides[1, new] = True, True
+    common = sides[0] & sides[1] & unmoved
+    return old[~common[old]], new[~common[new]]
 
 
 def _numbered(old: Ints, new: Ints) -> Ints:
     """Names made unique on each side: the k-th row of a name on one side meets the k-th on the other."""
     copies = np.concatenate((_occurrences(old), _occurrences(new)))
     names = np.concatenate((old, new))
-    return names * (int(copies.max(initial=0)) + 1) + copies
+    if not copies.any():
+        return names
+    unique: Ints = np.unique(names * (int(copies.max()) + 1) + copies, return_inverse=True)[1]
+    return unique
 
 
 def _occurrences(names: Ints) -> Ints:
@@ -110,24 +121,24 @@ def _occurrences(names: Ints) -> Ints:
 
 
 Side = tuple[Ints, Ints, Ints]
-"""Entries shown, their ranks, and names by which the sides are matched."""
+"""Entries shown, their ranks, and names by which the sides are matched (small numbers from 0 on)."""
 
 
 def _difference(entries: Entries, old: Side, new: Side, shown: Range, same: Callable[[Ints, Ints], Bools]) -> Changes:
-    names = np.union1d(old[2], new[2])
-    sides = np.full((2, len(names)), -1, dtype=np.int64)
-    ranks = np.zeros((2, len(names)), dtype=np.int64)
-    for number, (chosen, chosen_ranks, chosen_names) in enumerate((old, new)):
-        at = np.searchsorted(names, chosen_names)
-        sides[number, at], ranks[number, at] = chosen, chosen_ranks
+    count = max(int(old[2].max(initial=-1)), int(new[2].max(initial=-1))) + 1
+    sides = np.full((2, count), -1, dtype=np.int64)
+    ranks = np.zeros((2, count), dtype=np.int64)
+    for number, (chosen, chosen_ranks, names) in enumerate((old, new)):
+        sides[number, names], ranks[number, names] = chosen, chosen_ranks
     was, is_now = sides[0] >= 0, sides[1] >= 0
     both = np.flatnonzero(was & is_now)
     equal = sides[0, both] == sides[1, both]
-    unsure = np.flatnonzero(~equal)
+    # Rows that are not peers differ.
+    unsure = np.flatnonzero(~equal & (entries.codes[sides[0, both]] == entries.codes[sides[1, both]]))
     equal[unsure] = same(entries.places[sides[0, both[unsure]]], entries.places[sides[1, both[unsure]]])
     if shown.puts_out_rank:
         equal &= ranks[0, both] == ranks[1, both]
-    changed = np.ones(len(names), dtype=np.bool_)
+    changed = was | is_now
     changed[both[equal]] = False
     chosen = np.flatnonzero(changed)
     changes = _in_pairs(entries, sides[:, chosen], ranks[:, chosen], shown)

@@ -17,6 +17,8 @@ from runtime.operators.group_aggregate_scan import Bools, Ints, clamp
 
 Array = Any
 
+_SHORT_MAX = 32_767
+
 
 class Run(msgspec.Struct, frozen=True):
     """Rows of a batch by (partition, arrival). Partitions are numbered from 0; `arrivals` and `partitions` are per row,
@@ -54,6 +56,7 @@ class Entries(msgspec.Struct, frozen=True):
     `groups` are numbers of peers, ascending; `group_starts` and `group_ends` are per group."""
 
     partitions: Ints
+    codes: Ints
     numbers: Ints
     starts: Ints
     ends: Ints
@@ -100,6 +103,7 @@ class Entries(msgspec.Struct, frozen=True):
         groups = self.groups[kept]
         return _grouped(
             self.partitions[kept],
+            self.codes[kept],
             self.numbers[kept],
             self.starts[kept],
             self.ends[kept],
@@ -119,6 +123,7 @@ def _before(values: Bools) -> Ints:
 
 def _grouped(
     partitions: Ints,
+    codes: Ints,
     numbers: Ints,
     starts: Ints,
     ends: Ints,
@@ -131,6 +136,7 @@ def _grouped(
     group_starts = np.flatnonzero(is_first)
     return Entries(
         partitions,
+        codes,
         numbers,
         starts,
         ends,
@@ -150,11 +156,12 @@ def entries_of(
     codes: Ints,
     function: RankFunction,
     lives: Lives | None = None,
+    least_numbers: Ints | None = None,
 ) -> Entries:
     """`codes` order the stored rows and then the run's (see `OrderKeys.codes`). `lives` tells when rows are there;
-    None: everything is added and stays."""
+    None: everything is added and stays. New rows have numbers from `least_numbers` (per partition) on at least."""
     known = len(stored.slots)
-    next_numbers = np.zeros(len(run.starts), dtype=np.int64)
+    next_numbers = np.zeros(len(run.starts), dtype=np.int64) if least_numbers is None else least_numbers.copy()
     np.maximum.at(next_numbers, stored.partitions, stored.numbers + 1)
     rows = np.arange(run.row_count)
     partitions = np.concatenate((stored.partitions, run.partitions))
@@ -166,11 +173,11 @@ def entries_of(
     last_row_ends = run.ends[partitions]
     # Peers are in order of arrival already: stored rows first, by number.
     if lives is None:
-        order = np.lexsort((codes, partitions))
+        order = _by_partition(partitions, codes)
         ends = last_row_ends
     else:
         added = np.flatnonzero(lives.is_entry)
-        order = added[np.lexsort((codes[added], partitions[added]))]
+        order = added[_by_partition(partitions[added], codes[added])]
         ends = lives.ends
     ordered_partitions, ordered_codes = partitions[order], codes[order]
     is_first = np.ones(len(order), dtype=np.bool_)
@@ -178,6 +185,7 @@ def entries_of(
         is_first[1:] = (ordered_partitions[1:] != ordered_partitions[:-1]) | (ordered_codes[1:] != ordered_codes[:-1])
     return _grouped(
         ordered_partitions,
+        ordered_codes,
         numbers[order],
         starts[order],
         ends[order],
@@ -187,6 +195,17 @@ def entries_of(
         len(run.starts),
         last_row_ends[order],
     )
+
+
+def _by_partition(partitions: Ints, codes: Ints) -> Ints:
+    """Order by partition, then code; stable."""
+    order = codes.argsort(kind="stable")
+    wanted = partitions[order]
+    # Short integers are sorted by radix.
+    if not len(wanted) or int(wanted.max()) <= _SHORT_MAX:
+        wanted = wanted.astype(np.int16)
+    by_partition: Ints = order[wanted.argsort(kind="stable")]
+    return by_partition
 
 
 class Lives(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ _VALUES: dict[int, tuple[Any, ...]] = {
 
 def random_row(rng: random.Random, *, key_values: int = 3) -> Row:
     row = [rng.choice(_VALUES[i][-key_values:] if i < 2 else _VALUES[i]) for i in range(UNIQUE)]
-    return (*row, rng.randint(0, 8))
+    return (*row, rng.randint(0, 30))
 
 
 def random_order(rng: random.Random, columns: Sequence[int] = ORDERABLE, least: int = 0) -> tuple[SortKey, ...]:
@@ -164,6 +164,10 @@ class RankReference:
 
     def partition_of(self, row: Row) -> Row:
         return shown([row[i] for i in self._node.keys])
+
+    @property
+    def row_count(self) -> int:
+        return sum(len(rows) for rows in self._partitions.values())
 
     @property
     def partitions(self) -> list[Row]:

@@ -12,6 +12,7 @@ import pytest
 from planner.ir.operators import Emission
 from planner.ir.ranks import Rank, RankFunction, SortKey
 from planner.ir.types import ChangelogMode
+from runtime.operators import rank_rest
 from runtime.operators.rank import RankOperator
 from tests.support.aggregates import Folded, Row, rows_of
 from tests.support.ranks import (
@@ -142,6 +143,12 @@ def every_step(node: Rank, reference: RankReference, kind: int, row: Row) -> lis
 
 
 def run(seed: int, folder: Path, node: Rank, *, retracting: bool, backend: str = "hashmap") -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_rest, "NEAR_ROWS", random.Random(seed).choice((0, 1, 4)))
+        run_with_few_near(seed, folder, node, retracting=retracting, backend=backend)
+
+
+def run_with_few_near(seed: int, folder: Path, node: Rank, *, retracting: bool, backend: str) -> None:
     rng = random.Random(seed)
     changes = random_changes(rng, rng.choice((20, 60, 250)), retracting=retracting, upsert_key=node.upsert_key)
     reference = RankReference(node)
@@ -178,6 +185,7 @@ def run(seed: int, folder: Path, node: Rank, *, retracting: bool, backend: str =
     assert folded.rows == final
     if retracting:
         assert subtasks.count("numRetractionsWithoutState") == reference.unknown
+        assert subtasks.count("numRowsStored") == reference.row_count
     subtasks.close()
 
 
