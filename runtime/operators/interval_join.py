@@ -85,9 +85,10 @@ class Side:
         groups, times, numbers = (cast(Any, column).to_numpy() for column in entries.columns[:3])
         table = self.rows.table
         slots = table.find([*entries.columns[3:], pa.array(numbers)], groups)
+        there = np.flatnonzero(slots >= 0)
+        slots = slots[there]
         # A number that was given out again after a restore is another row's.
-        there = (slots >= 0) & (table.numbers(TIME)[slots] == times)
-        slots = slots if there.all() else slots[there]
+        slots = slots[table.numbers(TIME)[slots] == times[there]]
         lonely = None
         if self.is_outer:
             unmatched = slots[table.numbers(MATCHED)[slots] == 0]

@@ -309,3 +309,34 @@ def test_timers_of_processing_time(tmp_path: Path) -> None:
     inputs.pass_time(EPOCH_MS + 200)
     assert [row[4:6] for _, row in inputs.taken()] == [(2, None)]
     inputs.close()
+
+
+def test_rows_on_disk_have_their_partners_and_are_padded(tmp_path: Path) -> None:
+    """More rows than memory is given, through restarts: most are in the database when they meet or expire."""
+    join = order_join(JoinKind.LEFT, 0, 1_000)
+    options = {"state.backend.type": "rocksdb"}
+    inputs = TwoInputs(
+        lambda context: IntervalJoinOperator(join, context), (ORDERS, ITEMS), ((0,), (0,)), tmp_path, options, 1 << 18
+    )
+    count = 6_000
+    for first in range(0, count, 1_000):
+        inputs.send(0, [(i, at(EPOCH_MS + i % 300)) for i in range(first, first + 1_000)])
+    inputs.restart(2)
+    inputs.send(1, [(i, at(EPOCH_MS + 600), "x") for i in range(0, count, 3)])
+    assert sorted(row[0] for _, row in inputs.taken()) == list(range(0, count, 3))
+    inputs.restart(1)
+    inputs.advance(EPOCH_MS + 1_301)
+    assert sorted(row[0] for _, row in inputs.taken()) == [i for i in range(count) if i % 3]
+    assert inputs.counter("numRowsStored") == 0
+    inputs.close()
+
+
+def test_an_order_of_rows_that_are_gone_is_of_no_effect(tmp_path: Path) -> None:
+    """The firing is left behind its last piece: the table is empty, what orders its rows is not."""
+    inputs = orders(order_join(JoinKind.LEFT, 0, 10), tmp_path)
+    inputs.send(0, [(1, at(EPOCH_MS)), (2, at(EPOCH_MS))])
+    assert len(first_of(inputs.operators[0].advance(MAX_WATERMARK_MS))) == 1
+    inputs.restart(1)
+    inputs.advance(MAX_WATERMARK_MS)
+    assert inputs.taken() == []
+    inputs.close()
