@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from planner.catalog import Catalog, CatalogEntry, ObjectPath
 from planner.errors import Span, SqlError, SqlState, did_you_mean
 
@@ -46,3 +48,10 @@ def lookup(parts: tuple[str, ...], span: Span, catalog: Catalog) -> tuple[Object
         span=span,
         hint=did_you_mean(path.name, catalog.names(path.catalog, path.database)),
     )
+
+
+def unlike(name: str, taken: set[str]) -> str:
+    """The name; if it is taken, with the first number that makes it another: `k` twice is `k` and `k0`, as in Flink."""
+    if name not in taken:
+        return name
+    return next(numbered for i in itertools.count() if (numbered := f"{name}{i}") not in taken)

@@ -7,7 +7,7 @@ import msgspec
 from planner.analysis import type_rules
 from planner.analysis.coercion import cast_to
 from planner.analysis.literals import null_literal
-from planner.analysis.names import lookup
+from planner.analysis.names import lookup, unlike
 from planner.catalog import (
     Catalog,
     ComputedColumn,
@@ -69,7 +69,11 @@ def build_select(statement: st.Select, catalog: Catalog) -> ResultSink:
     assert isinstance(statement.query.tree, nodes.QueryNode)
     plan = PlanBuilder(catalog, statement.source.script).query(statement.query.tree, is_top=True)
     check_typed(plan.columns, statement.query.span)
-    return ResultSink(plan, plan.columns)
+    names: list[str] = []
+    for column in plan.columns:
+        names.append(unlike(column.name, set(names)))
+    columns = tuple(Column(name, c.type, c.lost) for name, c in zip(names, plan.columns, strict=True))
+    return ResultSink(plan, columns)
 
 
 def check_typed(columns: tuple[Column, ...], span: Span) -> None:
