@@ -227,7 +227,9 @@ class JoinOperator:
             if input_index == RIGHT:
                 sides.reverse()
             columns = sides[LEFT] if self._is_filter else [*sides[LEFT], *sides[RIGHT]]
-            kinds: Any = None if entries.kinds is None else pa.array(entries.kinds[piece])
+            # Without kinds where all are inserts: the output of two inputs of inserts may be declared as such.
+            some = None if entries.kinds is None else entries.kinds[piece]
+            kinds: Any = None if some is None or not some.any() else pa.array(some)
             yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._output), kinds)
 
     def _own_columns(self, input_index: int, rows: pa.RecordBatch, own: Ints | None, count: int) -> list[Array]:

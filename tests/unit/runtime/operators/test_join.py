@@ -244,6 +244,13 @@ def test_rows_whose_key_is_null_are_padded_and_not_kept(tmp_path: Path) -> None:
     assert put(anti, 0, ("+U", null_left)) == [("+U", null_left)]
 
 
+def test_a_semi_join_of_inserts_puts_out_rows_without_kinds(tmp_path: Path) -> None:
+    operator = opened(node(JoinKind.SEMI, left_changelog=INSERTS, right_changelog=INSERTS), tmp_path)
+    put(operator, 0, ("+I", A_LEFT))
+    found = list(operator.process_input(1, batch(RIGHT, [("+I", A_RIGHT)] * 2, only_inserts=True)))
+    assert [(piece.row_kinds, piece.row_count) for piece in found] == [(None, 1)]
+
+
 def test_each_side_has_its_own_time_to_live(tmp_path: Path) -> None:
     clock = WallClock()
     join = node(JoinKind.LEFT, left_state_ttl_ms=1_000, right_state_ttl_ms=100)
