@@ -43,6 +43,7 @@ from planner.logical.nodes import (
 from planner.streaming.derive import derive
 
 _Mapping = dict[int, int]
+_KEY_COLUMNS_ADDED_MAX = 1
 
 
 def prune_columns(sinks: tuple[Plan, ...], is_source_reuse_enabled: bool) -> tuple[Plan, ...]:
@@ -262,8 +263,8 @@ def _prune_passing(plan: Passing, required: frozenset[int], shared: dict[str, fr
         width = len(below.columns)
         is_put_out = first < len(plan.columns)
         # Of a side that is only looked at, equal rows are one.
-        wanted = {i for i in range(width) if first + i in required} | _identifying(below) if is_put_out else set()
-        needed = sorted(wanted | own) or [0]
+        wanted = own | {i for i in range(width) if first + i in required} if is_put_out else own
+        needed = sorted(wanted | _identifying(below, wanted) if is_put_out else wanted) or [0]
         inputs.append(_exactly(below, frozenset(needed), shared))
         mappings.append(_positions(needed))
         kept += [first + i for i in needed] if is_put_out else []
@@ -277,7 +278,7 @@ def _prune_unnest(node: Unnest, required: frozenset[int], shared: dict[str, froz
     """The collection is read, but not put out once more per element where nobody asks for it."""
     width = len(node.input.columns)
     in_condition = input_indexes(node.condition) if node.condition is not None else frozenset()
-    passed = {i for i in required | in_condition if i < width} | _identifying(node.input)
+    passed = {i for i in required | in_condition if i < width} | _identifying(node.input, required)
     kept = sorted(passed)
     below, mapping = _prune(node.input, frozenset({*kept, node.collection}), shared)
     old = [*kept, *range(width, len(node.columns))]
@@ -293,12 +294,15 @@ def _prune_unnest(node: Unnest, required: frozenset[int], shared: dict[str, froz
     return pruned, positions
 
 
-def _identifying(plan: Plan) -> frozenset[int]:
-    """The upsert key of rows that change: a row that is taken back is found by it."""
+def _identifying(plan: Plan, needed: Iterable[int]) -> frozenset[int]:
+    """The upsert key of rows that change, if it costs little beside what is needed anyway: a row that is taken back is
+    found by it, else by its whole content."""
     properties = derive(plan)
     if properties.changelog.is_insert_only:
         return frozenset()
-    return min(properties.upsert_keys, key=lambda key: (len(key), sorted(key)), default=frozenset())
+    added = [(len(key.difference(needed)), sorted(key)) for key in properties.upsert_keys]
+    count, key = min(added, default=(0, []))
+    return frozenset(key) if count <= _KEY_COLUMNS_ADDED_MAX else frozenset()
 
 
 def _prune_expand(node: Expand, required: frozenset[int], shared: dict[str, frozenset[int]]) -> tuple[Plan, _Mapping]:

@@ -309,6 +309,28 @@ def test_state_has_the_columns_that_are_read_and_those_that_find_a_row() -> None
     assert [c.name for c in join.right.columns] == ["v"]
 
 
+def test_a_key_of_many_columns_is_not_kept_for_itself() -> None:
+    """Rows of the lower join have a key of three columns, two of which nobody reads: they are found by content."""
+    graph = graph_of("INSERT INTO numbers SELECT c.k, 1 FROM cdc a JOIN cdc b ON a.v = b.v JOIN upserts c ON a.v = c.k")
+    upper = ir_joins(graph)[-1]
+    assert ([c.name for c in upper.left.columns], upper.left_unique_key) == (["v"], None)
+
+
+def test_equal_joins_of_a_statement_set_are_one() -> None:
+    graph = graph_of(
+        """EXECUTE STATEMENT SET BEGIN
+        INSERT INTO numbers SELECT a.v, b.w FROM src a JOIN src b ON a.k = b.k;
+        INSERT INTO log SELECT a.k, b.w FROM src a JOIN src b ON a.k = b.k WHERE b.w IS NOT NULL OR a.v > b.v; END"""
+    )
+    assert len(ir_joins(graph)) == 2  # Other columns, other conditions.
+    graph = graph_of(
+        """EXECUTE STATEMENT SET BEGIN
+        INSERT INTO numbers SELECT a.v, b.w FROM src a LEFT JOIN src b ON a.k = b.k;
+        INSERT INTO numbers SELECT a.v, b.w + 1 FROM src a LEFT JOIN src b ON a.k = b.k; END"""
+    )
+    assert len(ir_joins(graph)) == 1
+
+
 def test_in_batch_mode_joined_rows_are_final() -> None:
     settings = {"execution.runtime-mode": "batch"}
     job = script(settings).job("SELECT a.k FROM files a LEFT JOIN files b ON a.k = b.k")
