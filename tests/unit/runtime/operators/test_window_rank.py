@@ -119,7 +119,7 @@ def run(seed: int, folder: Path, backend: str = "hashmap") -> None:
 
 
 def test_equals_the_reference(tmp_path: Path) -> None:
-    for seed in range(40):
+    for seed in range(20):
         run(seed, tmp_path / str(seed), ("hashmap", "rocksdb")[seed % 8 == 0])
 
 
