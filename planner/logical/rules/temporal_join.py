@@ -31,7 +31,12 @@ _VERSIONS_LOSE = "a temporal join put the version beside a later row"
 
 def as_of_join(join: AsOfJoin) -> Plan:
     """The join by the versions of a table, with the columns of `join`. Raises SqlError for one that cannot be."""
-    if join.left.columns[join.as_of].type.is_proctime:
+    time = join.left.columns[join.as_of]
+    if time.type.time_attribute is None:
+        hint = f"It was one until {time.lost}." if time.lost else ""
+        message = f"{_FEATURE} needs a time attribute of the left side, and `{time.name}` is none any more"
+        raise SqlError(SqlState.WINDOWING_ERROR, message, span=_span(join), hint=hint)
+    if time.type.is_proctime:
         return lookup_join(join)
     versions = versioned_table(join.right)
     if versions is None:

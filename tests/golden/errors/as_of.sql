@@ -18,3 +18,7 @@ SELECT s.k FROM src AS s JOIN upserts FOR SYSTEM_TIME AS OF s.ts + INTERVAL '1' 
 SELECT s.k FROM src AS s JOIN upserts FOR SYSTEM_TIME AS OF s.t AS u ON s.k = u.k
 ====
 SELECT s.k FROM src AS s JOIN upserts FOR SYSTEM_TIME AS OF u.k AS u ON s.k = u.k
+====
+SELECT s.k FROM src AS s JOIN more AS m ON s.k = m.k JOIN timed_upserts FOR SYSTEM_TIME AS OF s.ts AS u ON s.k = u.k
+====
+SELECT s.k FROM more AS s JOIN src AS m ON s.k = m.k JOIN timed_upserts FOR SYSTEM_TIME AS OF s.proc AS u ON s.k = u.k
