@@ -114,7 +114,7 @@ class SortOperator:
     def _fire(self, time_ms: int) -> Iterator[Batch]:
         """The rest of an earlier firing, then what has become due, moment by moment."""
         for name in self._sorted.ends():
-            yield from self._put_out(name, self._sorted.merge(name))
+            yield from self._put_out(name, self._sorted.merge(name), is_kept=True)
         while (due := self._waiting.take(time_ms, OUTPUT_ROWS_MAX)) is not None:
             columns = due.rows.columns[_LEADING:]
             codes = self._order.codes(columns, due.rows.num_rows)
@@ -123,18 +123,19 @@ class SortOperator:
             # From here on these rows are the firing's, not those that wait.
             self._clocks[0] = max(int(self._clocks[0]), due.reached_ms)
             self._waiting.settle(due.reached_ms)
-            if ordered.num_rows > OUTPUT_ROWS_MAX:
+            is_kept = ordered.num_rows > OUTPUT_ROWS_MAX
+            if is_kept:
                 self._sorted.append(due.reached_ms, ordered)
-            yield from self._put_out(due.reached_ms, ordered)
+            yield from self._put_out(due.reached_ms, ordered, is_kept=is_kept)
 
     def _block(self, columns: Sequence[Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([columns[0], *columns[_LEADING:]], schema=self._sorted_schema)
 
-    def _put_out(self, name: int, ordered: pa.RecordBatch) -> Iterator[Batch]:
-        """Rows in pieces; what is left stays in the state."""
+    def _put_out(self, name: int, ordered: pa.RecordBatch, *, is_kept: bool) -> Iterator[Batch]:
+        """Rows in pieces; is_kept: they are in the state, where what is left of them stays."""
         for first in range(0, ordered.num_rows, OUTPUT_ROWS_MAX):
             piece = ordered.slice(first, OUTPUT_ROWS_MAX)
             next_row = first + OUTPUT_ROWS_MAX
-            if ordered.num_rows > OUTPUT_ROWS_MAX:
+            if is_kept:
                 self._sorted.keep_rest(name, ordered.slice(next_row) if next_row < ordered.num_rows else None)
             yield Batch(pa.RecordBatch.from_arrays(piece.columns[1:], schema=self._schema))

@@ -173,16 +173,17 @@ class WindowRankOperator:
     def _fire_due(self, instant_ms: int) -> Iterator[Batch]:
         """Every window whose fire instant is reached, the rest of an earlier firing first."""
         for end in self._fired.ends():
-            yield from self._put_out(end, self._fired.merge(end))
+            yield from self._put_out(end, self._fired.merge(end), is_kept=True)
         np.maximum(self._clocks, instant_ms, out=self._clocks)
         for end in self._rows.ends():
             if self._clock.fire_instant(end) <= instant_ms:
                 rows = self._rows.merge(end)
                 self._rows.keep_rest(end, None)
                 ranked = self._ranked(rows)
-                if ranked.num_rows > OUTPUT_ROWS_MAX:
+                is_kept = ranked.num_rows > OUTPUT_ROWS_MAX
+                if is_kept:
                     self._fired.append(end, ranked)
-                yield from self._put_out(end, ranked)
+                yield from self._put_out(end, ranked, is_kept=is_kept)
 
     def _ranked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows to be shown, with their rank: key group by key group, so that a part of a restored firing stays
@@ -196,12 +197,12 @@ class WindowRankOperator:
         columns: list[Array] = [taken.column(0), pa.array(ranks[by_group]), *taken.columns[2:]]
         return pa.RecordBatch.from_arrays(columns, schema=self._fired_schema)
 
-    def _put_out(self, end: int, ranked: pa.RecordBatch) -> Iterator[Batch]:
-        """Ranked rows in pieces; what is left stays in the state."""
+    def _put_out(self, end: int, ranked: pa.RecordBatch, *, is_kept: bool) -> Iterator[Batch]:
+        """Ranked rows in pieces; is_kept: they are in the state, where what is left of them stays."""
         for first in range(0, ranked.num_rows, OUTPUT_ROWS_MAX):
             piece = ranked.slice(first, OUTPUT_ROWS_MAX)
             next_row = first + OUTPUT_ROWS_MAX
-            if ranked.num_rows > OUTPUT_ROWS_MAX:
+            if is_kept:
                 self._fired.keep_rest(end, ranked.slice(next_row) if next_row < ranked.num_rows else None)
             columns: list[Array] = list(piece.columns[2:])
             if self._node.puts_out_rank:

@@ -122,3 +122,4 @@ def test_a_firing_goes_on_after_a_restore_where_it_was(tmp_path: Path, monkeypat
         subtasks.rescale(1)
         output += subtasks.advance(START_MS + 20)
         assert [shown(row) for _, row in rows_of(output)] == in_order(rows[:-1], order)
+        assert subtasks.advance(START_MS + 29) == []

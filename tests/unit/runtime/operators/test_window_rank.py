@@ -157,15 +157,16 @@ def test_a_window_keeps_no_more_than_may_rank(tmp_path: Path) -> None:
 
 def test_a_firing_goes_on_after_a_restore_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_rank, "OUTPUT_ROWS_MAX", 4)
-    node = node_of(keys=(12,))
-    subtasks = subtasks_of(tmp_path, node)
     rows = [(0, row_at(10, 0, n)) for n in range(10)]
-    list(subtasks.process(batch_of(rows, kinds=False, types=TYPES)))
-    firing = subtasks.operators[0].advance(START_MS + 20)
-    first = rows_of([next(firing)])
-    assert len(first) == 4
-    subtasks.rescale(2)
-    list(subtasks.process(batch_of([(0, row_at(10, 0, 77))], kinds=False, types=TYPES)))
-    rest = rows_of(subtasks.advance(START_MS + 20))
-    assert sorted(row[12] for _, row in first + rest) == list(range(10))
-    assert subtasks.count("numLateRecordsDropped") == 1
+    for taken in (1, 2, 3):
+        subtasks = subtasks_of(tmp_path / str(taken), node_of(keys=(12,)))
+        list(subtasks.process(batch_of(rows, kinds=False, types=TYPES)))
+        firing = subtasks.operators[0].advance(START_MS + 20)
+        first = rows_of([next(firing) for _ in range(taken)])
+        subtasks.rescale(2)
+        list(subtasks.process(batch_of([(0, row_at(10, 0, 77))], kinds=False, types=TYPES)))
+        rest = rows_of(subtasks.advance(START_MS + 20))
+        assert sorted(row[12] for _, row in first + rest) == list(range(10))
+        assert subtasks.count("numLateRecordsDropped") == 1
+        assert subtasks.advance(START_MS + 30) == []
+        assert subtasks.count("stateBytes") == 0
