@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from planner.analysis import functions, type_rules
@@ -55,6 +57,12 @@ class BoundAggregate(msgspec.Struct, frozen=True):
         argument = canonical(self.argument) if self.argument is not None else ""
         filter_ = canonical(self.filter) if self.filter is not None else ""
         return self.function, argument, filter_, self.distinct, self.separator
+
+    def over(self, moved: Callable[[Expression], Expression]) -> BoundAggregate:
+        """The call with other expressions for its own."""
+        argument = moved(self.argument) if self.argument is not None else None
+        filter_ = moved(self.filter) if self.filter is not None else None
+        return msgspec.structs.replace(self, argument=argument, filter=filter_)
 
 
 def bind_aggregate(node: nodes.FunctionCall, binder: ExpressionBinder, always_has_rows: bool) -> BoundAggregate:

@@ -26,6 +26,8 @@ class GroupedBinder(ExpressionBinder):
     """Binds over the row (keys…, [grouping id,] aggregates…) that the aggregate puts out; the grouping id is there
     where there are several grouping sets.
 
+    `block` takes sub-queries and ranks above the aggregate, `input_block` those in arguments of aggregates.
+
     An expression equal to a group key becomes that key's column, of the type in `key_types`. Aggregate calls are
     collected in `aggregates` (equal ones once). Any other column is an error.
     """
@@ -38,6 +40,7 @@ class GroupedBinder(ExpressionBinder):
         key_types: tuple[DataType, ...],
         outer: OuterNames | None = None,
         block: Block | None = None,
+        input_block: Block | None = None,
     ) -> None:
         super().__init__(scope, script, "", outer, block)
         self.keys = {canonical(key): i for i, key in enumerate(sets.keys)}
@@ -45,7 +48,7 @@ class GroupedBinder(ExpressionBinder):
         self.sets = sets
         self.aggregates: list[BoundAggregate] = []
         self._first_aggregate = len(sets.keys) + (0 if sets.is_single else 1)
-        self._input = ExpressionBinder(scope, script, "an aggregate's argument", outer)
+        self._input = ExpressionBinder(scope, script, "an aggregate's argument", outer, input_block)
 
     def lost_reason(self, bound: Expression) -> str:
         """Why the result of `bound` is no time attribute though it comes of one; empty otherwise."""

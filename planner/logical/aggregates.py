@@ -294,15 +294,15 @@ def remap(expression: Expression, mapping: tuple[int, ...]) -> Expression:
     return shift_inputs(expression, dict(enumerate(mapping)))
 
 
-def distinct(plan: Plan, span: Span) -> Plan:
-    """SELECT DISTINCT: all columns are group keys."""
+def distinct(plan: Plan, span: Span, what: str = "SELECT DISTINCT") -> Plan:
+    """SELECT DISTINCT, UNION: all columns are group keys."""
     every = frozenset(range(len(plan.columns)))
     sets = GroupingSets(identity(plan.columns), tuple(c.name for c in plan.columns), (every,))
     window = window_keys(plan, sets)
     aggregate, mapping = build_aggregate(plan, sets, window, (), span)
     types = key_types(sets, window)
     columns = tuple(
-        Column(c.name, type_, c.lost or ("" if type_ == c.type else "SELECT DISTINCT made an ordinary value of it"))
+        Column(c.name, type_, c.lost or ("" if type_ == c.type else f"{what} made an ordinary value of it"))
         for c, type_ in zip(plan.columns, types, strict=True)
     )
     projections = tuple(InputRef(mapping[i], type_) for i, type_ in enumerate(types))

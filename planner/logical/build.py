@@ -136,7 +136,7 @@ class PlanBuilder(SelectBuilder):
         kind: str = node.args["kind"]
         branches = [node.this, node.args["expression"]]
         if kind == "UNION":
-            return distinct(self._union(branches, node, "UNION"), span_of(node))
+            return distinct(self._union(branches, node, "UNION"), span_of(node), "UNION")
         what = f"{kind} ALL" if node.args.get("all") else kind
         plans = self._branches(branches, what)
         columns: list[Column] = []

@@ -15,10 +15,11 @@ from planner.analysis.binder import Binder
 from planner.analysis.outer import FIRST_PART, part, replace_outer, replace_parts
 from planner.errors import Span, SqlError, SqlState
 from planner.ir.expressions import Call, Expression, InputRef, shift_inputs, substitute
-from planner.ir.operators import JoinKind
+from planner.ir.operators import AggregateFunction, JoinKind
 from planner.logical.build_ranks import BoundRank, bind_rank, put_rank
 from planner.logical.decorrelate import (
     TRUE,
+    Decorrelated,
     Domain,
     equality_columns,
     lifted,
@@ -31,6 +32,7 @@ from planner.logical.expressions import conjunction, identity
 from planner.logical.joins import settle_joins
 from planner.logical.nodes import Calc, Column, GroupAggregate, Join, Place, Plan
 from planner.sql.nodes import span_of
+from planner.streaming.derive import Derivation
 
 ToPlan = Callable[[Expression], Expression]
 """An expression as it was bound, over the columns of the block's tree."""
@@ -41,7 +43,7 @@ _EXISTS = Column("$exists", TRUE.type)
 class AggregateValue(msgspec.Struct, frozen=True):
     """The columns of a global aggregate, which is one row; part `first` + i is column i."""
 
-    aggregate: GroupAggregate
+    plan: GroupAggregate
     first: int
     place: Place
 
@@ -103,8 +105,10 @@ class Parts:
 
     def rank(self, node: exp.Expr, binder: Binder) -> Expression:
         if not self._takes_ranks:
-            message = f"{node.this.args['name'].upper()}() OVER ranks what WHERE and HAVING have left"
-            raise SqlError(SqlState.WINDOWING_ERROR, message, span=span_of(node), hint="Filter by ranks with QUALIFY.")
+            place = binder.aggregates_refused_in or "HAVING"
+            message = f"{node.this.args['name'].upper()}() OVER cannot stand in {place}"
+            hint = "Filter by ranks with QUALIFY, or compute them in a query in FROM."
+            raise SqlError(SqlState.WINDOWING_ERROR, message, span=span_of(node), hint=hint)
         rank = bind_rank(node, binder, self.script)
         for known in self._parts:
             if isinstance(known, RankValue) and known.rank.identity() == rank.identity():
@@ -114,17 +118,33 @@ class Parts:
 
     def aggregate(self, aggregate: GroupAggregate, span: Span) -> tuple[Expression, ...]:
         """What stands for the aggregate's columns."""
-        self._parts.append(AggregateValue(aggregate, self._take(len(aggregate.columns)), Place(self.script, span)))
-        return tuple(part(self._parts[-1].first + i, c.type) for i, c in enumerate(aggregate.columns))
+        first = self._known(AggregateValue, aggregate)
+        if first is None:
+            first = self._take(len(aggregate.columns))
+            self._parts.append(AggregateValue(aggregate, first, Place(self.script, span)))
+        return tuple(part(first + i, c.type) for i, c in enumerate(aggregate.columns))
 
     def row(self, plan: Plan, span: Span) -> Expression:
-        self._parts.append(RowValue(plan, self._take(1), Place(self.script, span)))
-        return part(self._count - 1, plan.columns[0].type.with_nullable(True))
+        first = self._known(RowValue, plan)
+        if first is None:
+            first = self._take(1)
+            self._parts.append(RowValue(plan, first, Place(self.script, span)))
+        return part(first, plan.columns[0].type.with_nullable(True))
 
     def marker(self, plan: Plan, span: Span) -> Expression:
         """Whether the tree has a row; never NULL."""
-        self._parts.append(Marker(plan, self._take(1), Place(self.script, span)))
-        return part(self._count - 1, TRUE.type)
+        first = self._known(Marker, plan)
+        if first is None:
+            first = self._take(1)
+            self._parts.append(Marker(plan, first, Place(self.script, span)))
+        return part(first, TRUE.type)
+
+    def _known(self, kind: type[Part], plan: Plan) -> int | None:
+        """The part that an equal sub-query has already."""
+        for known in self._parts:
+            if isinstance(known, kind) and not isinstance(known, RankValue) and known.plan == plan:
+                return known.first
+        return None
 
     def _take(self, count: int) -> int:
         self._count += count
@@ -150,10 +170,15 @@ class Parts:
                     plan, values[part_.first] = put_rank(plan, part_.rank, resolved)
                 case AggregateValue():
                     width = len(plan.columns)
-                    plan = self._left_joined(plan, part_.aggregate, resolved, part_.place)
-                    for i in range(len(part_.aggregate.columns)):
+                    only = self._only_rows(part_.plan)
+                    if only is not None:
+                        plan = self._left_join_lifted(plan, only, resolved, part_.place)
+                        values[part_.first] = InputRef(width, plan.columns[width].type)
+                        continue
+                    plan = self._left_joined(plan, part_.plan, resolved, part_.place)
+                    for i in range(len(part_.plan.columns)):
                         reference = InputRef(width + i, plan.columns[width + i].type)
-                        values[part_.first + i] = over_nothing(part_.aggregate, i, reference)
+                        values[part_.first + i] = over_nothing(part_.plan, i, reference)
                 case RowValue():
                     width = len(plan.columns)
                     plan = left_join(plan, part_.plan, None, part_.place)
@@ -190,11 +215,26 @@ class Parts:
             domain = Domain.of(plan, aggregate, self.level, resolved, place)
             below, condition = domain.joined(domain.grouped(aggregate), len(plan.columns))
             return left_join(plan, below, condition, place)
+        return self._left_join_lifted(plan, found, resolved, place)
+
+    def _left_join_lifted(self, plan: Plan, found: Decorrelated, resolved: ToPlan, place: Place) -> Plan:
+        """`plan` LEFT JOIN a sub-query, whose outputs come first among the new columns."""
         first = [o.index for o in found.outputs if isinstance(o, InputRef)]
         order = [*first, *(i for i in range(len(found.plan.columns)) if i not in first)]
         places = {i: len(plan.columns) + j for j, i in enumerate(order)}
         below = found.plan if order == sorted(order) else reordered(found.plan, order)
         return left_join(plan, below, _condition(found.predicates, places, self.level, resolved), place)
+
+    def _only_rows(self, aggregate: GroupAggregate) -> Decorrelated | None:
+        """What SINGLE_VALUE is asked of, if a key says that there is one row at most: then nothing need be counted."""
+        if [call.function for call in aggregate.aggregates] != [AggregateFunction.SINGLE_VALUE]:
+            return None
+        found = lifted(aggregate.input, self.level)
+        keys = equality_columns(found.predicates) if found is not None else None
+        if found is None or keys is None or not isinstance(found.outputs[0], InputRef):
+            return None
+        known = Derivation().of(found.plan).upsert_keys
+        return found if any(key <= set(keys) for key in known) else None
 
 
 def semi_joined(plan: Plan, subquery: Plan, kind: JoinKind, level: int, resolved: ToPlan, place: Place) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import msgspec
@@ -11,6 +10,7 @@ from sqlglot import exp
 from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.grouping import GroupedBinder, contains_aggregate
 from planner.analysis.grouping_sets import read_grouping_sets
+from planner.analysis.names import unlike
 from planner.analysis.query_nodes import has_over, has_subquery
 from planner.analysis.scope import Scope
 from planner.errors import SqlError, SqlState, not_supported
@@ -144,7 +144,7 @@ class SelectBuilder(FromBuilder):
                     raise SqlError(SqlState.SYNTAX_ERROR, "* needs a FROM clause", span=span_of(item))
                 for column in binder.scope.star(item.this.args.get("expressions") or []):
                     values.append(column.value)
-                    name = _unlike(column.name, {c.name for c in columns})
+                    name = unlike(column.name, {c.name for c in columns})
                     columns.append(Column(name, column.value.type, column.lost))
                 continue
             expression = binder.bind(item.this)
@@ -158,8 +158,8 @@ class SelectBuilder(FromBuilder):
         key_nodes: list[exp.Expr] = node.args.get("group") or []
         sets = read_grouping_sets(key_nodes, scope, self.script, frozenset(_aliases(items)))
         window = window_keys(plan, sets)
-        parts = self._parts()
-        binder = GroupedBinder(scope, self.script, sets, key_types(sets, window), self.outer, parts)
+        parts, input_parts = self._parts(), self._parts(takes_ranks=False)
+        binder = GroupedBinder(scope, self.script, sets, key_types(sets, window), self.outer, parts, input_parts)
         bound = self._grouped_items(items, binder)
         having_parts, having = self._parts(takes_ranks=False), Filter()
         if node.args.get("having") is not None:
@@ -169,7 +169,14 @@ class SelectBuilder(FromBuilder):
 
         def aggregated() -> _Input:
             span = span_of(key_nodes[0] if key_nodes else _first_aggregate(node))
-            aggregate, mapping = build_aggregate(plan, sets, window, tuple(binder.aggregates), span)
+            below, calls = plan, tuple(binder.aggregates)
+            if input_parts and window is not None:
+                hint = "Compute it in a query in FROM, and use its column here."
+                raise not_supported("a sub-query in an aggregate over windows", span, hint)
+            if input_parts:
+                below, resolved = input_parts.attached(plan, _as_it_is)
+                calls = tuple(call.over(resolved) for call in calls)
+            aggregate, mapping = build_aggregate(below, sets, window, calls, span)
 
             def to_plan(expression: Expression) -> Expression:
                 return remap(expression, mapping)
@@ -319,13 +326,6 @@ def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
     """What makes a query without GROUP BY an aggregation."""
     candidates = [item.this for item in node.args["expressions"]] + [node.args.get("having")]
     return next((c for c in candidates if c is not None and contains_aggregate(c)), node)
-
-
-def _unlike(name: str, taken: set[str]) -> str:
-    """The name; if it is taken, with the first number that makes it another: `*` over `k` twice is `k`, `k0`."""
-    if name not in taken:
-        return name
-    return next(numbered for i in itertools.count() if (numbered := f"{name}{i}") not in taken)
 
 
 def _item_name(item: nodes.SelectItem, position: int) -> str:

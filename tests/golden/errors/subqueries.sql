@@ -10,7 +10,9 @@ SELECT k FROM src WHERE EXISTS (SELECT 1 FROM more WHERE more.k = src.kk)
 ====
 SELECT k FROM src WHERE EXISTS (SELECT 1 FROM more WHERE more.kk = src.k)
 ====
-SELECT k, SUM((SELECT MAX(v) FROM more)) FROM src GROUP BY k
+SELECT k, SUM((SELECT MAX(v) FROM more)) FROM TABLE(TUMBLE(TABLE src, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY k, window_start, window_end
+====
+SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE (SELECT * FROM src WHERE k IN (SELECT k FROM more)), DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end
 ====
 SELECT k FROM src GROUP BY k, (SELECT MAX(v) FROM more)
 ====

@@ -1,0 +1,1 @@
+EXPLAIN INSERT INTO totals SELECT k, (SELECT COUNT(*) FROM cdc WHERE cdc.k = src.k) FROM src

@@ -1,0 +1,1 @@
+EXPLAIN SELECT k, v IN (SELECT v FROM cdc) AS x FROM src

@@ -1,0 +1,1 @@
+EXPLAIN SELECT id FROM cdc WHERE (id, k) NOT IN (SELECT id, k FROM more)
