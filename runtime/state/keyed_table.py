@@ -74,7 +74,11 @@ class MemoryKeyedTable:
             batch = self.store.batch(keys, len(groups))
             slots = self._look_up(batch, keys, groups)
             if self.shape.ttl_ms:
-                self._remove_expired(slots)
+                found = (slots >= 0).nonzero()[0]
+                gone = found[self._expired(slots[found])]
+                if len(gone):
+                    self.remove(slots[gone])
+                    slots[gone] = -1
             made = np.zeros(len(groups), dtype=np.bool_)
             missing = (slots < 0).nonzero()[0]
             if len(missing):
@@ -158,14 +162,19 @@ class MemoryKeyedTable:
     def settle(self) -> None:
         with self.lock:
             if self.shape.ttl_ms:
-                self._sweep()
+                # Expired rows of the next stretch of slots go, whether they are asked for or not.
+                first = self._swept if self._swept < self.store.slot_count else 0
+                self._swept = first + PIECE_ROWS
+                swept = self.store.live_among(first, self._swept)
+                self.remove(swept[self._expired(swept)])
             self.store.recycle()
             self.store.index.move(PIECE_ROWS)
             if self._prefixes is not None:
                 self._prefixes.compact()
             self.store.compact()
             self._now_ms = None
-        if self.log.memory_bytes > max(LOG_BYTES_MIN, self.store.byte_size // LOG_SHARE):
+        logged = self.log.memory_bytes
+        if logged > LOG_BYTES_MIN and logged > self.store.byte_size // LOG_SHARE:
             self._forget_changes()
         self._check_size()
 
@@ -230,14 +239,6 @@ class MemoryKeyedTable:
         expired: Mask = self.store.last_write[slots] + self.shape.ttl_ms <= self._now()
         return expired
 
-    def _remove_expired(self, slots: Slots) -> None:
-        """Expired rows among those found are removed; their places in `slots` become -1."""
-        found = (slots >= 0).nonzero()[0]
-        gone = found[self._expired(slots[found])]
-        if len(gone):
-            self.remove(slots[gone])
-            slots[gone] = -1
-
     def _make_rows(self, keys: Sequence[Array], groups: KeyGroups, first: Rows) -> Slots:
         """Slots for new rows whose keys are in the batch's rows `first`."""
         slots = self.store.allocate(len(first))
@@ -258,14 +259,6 @@ class MemoryKeyedTable:
     def _preserve(self, slots: Slots) -> None:
         for capture in self._captures:
             capture.preserve(slots)
-
-    def _sweep(self) -> None:
-        """Remove the expired rows of the next stretch of slots."""
-        if self._swept >= self.store.slot_count:
-            self._swept = 0
-        slots = self.store.live_among(self._swept, self._swept + PIECE_ROWS)
-        self._swept += PIECE_ROWS
-        self.remove(slots[self._expired(slots)])
 
 
 def check_columns(shape: TableShape, rows: pa.RecordBatch, source: str) -> None:
