@@ -101,7 +101,13 @@ def _hash_keys(
             f"({stream.parallelism}), and the table has no primary key by which they could be spread in order",
             hint="Declare PRIMARY KEY (…) NOT ENFORCED, or leave 'sink.parallelism' out.",
         )
-    return stream.columns(plan.key) if moves or is_apart or mode is KeyedShuffle.FORCE else ()
+    key = stream.columns(plan.key)
+    # What is spread by another upsert key than the one within the primary key would part changes of the latter.
+    is_spread = any(
+        translator.graph[producer].parallelism != parallelism and not frozenset(order) <= frozenset(key)
+        for producer, order in zip(stream.producers, stream.order, strict=False)
+    )
+    return key if moves or is_apart or (is_spread and plan.takes_upserts) or mode is KeyedShuffle.FORCE else ()
 
 
 def _materialized(

@@ -376,6 +376,20 @@ def test_upsert_sink_of_a_foreign_key_needs_a_materializer() -> None:
     assert not any(isinstance(o, ir.SinkMaterializer) for o in operators(keyed))
 
 
+def test_what_one_subtask_joins_is_spread_by_the_sinks_key() -> None:
+    """Both the number and the text are upsert keys of the one subtask's output; the primary key is the second."""
+    graph = graph_of(
+        """CREATE TABLE named (k INT, t STRING, n BIGINT, PRIMARY KEY (t) NOT ENFORCED)
+          WITH ('connector' = 'upsert-kafka', 'topic' = 'n');
+        INSERT INTO named SELECT a.k, a.t, b.c
+          FROM (SELECT k, CAST(k AS STRING) AS t, COUNT(*) AS n FROM cdc GROUP BY k) a CROSS JOIN (SELECT COUNT(*) AS c FROM src) b""",
+        {"parallelism.default": "3"},
+    )
+    sink = next(v for v in graph.vertices if any(isinstance(o, ir.Sink) for o in v.operators))
+    (edge,) = graph.inputs(sink.id)
+    assert (edge.kind, [edge.schema.columns[i].name for i in edge.keys]) == (EdgeKind.HASH, ["t"])
+
+
 def test_a_sink_of_inserts_takes_no_outer_join() -> None:
     with pytest.raises(SqlError) as caught:
         script().run(
