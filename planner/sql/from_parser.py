@@ -18,7 +18,7 @@ from planner.sql.statements import Hint, Name, OptionItem
 JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "ASOF")
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES")
 _QUERY_CONTINUATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH")
-_RELATIONS_MAX = 128
+_RELATIONS_MAX = 64
 """Tables of one FROM clause; each join makes the plan one level deeper."""
 FEATURE_OF_WORD = {
     "MATCH_RECOGNIZE": "MATCH_RECOGNIZE",

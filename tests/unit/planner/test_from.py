@@ -105,11 +105,11 @@ def test_a_join_knows_where_it_was_written() -> None:
 
 
 def test_many_tables_are_refused_at_the_first_too_many() -> None:
-    tables = ", ".join(f"a AS a{i}" for i in range(129))
+    tables = ", ".join(f"a AS a{i}" for i in range(65))
     with pytest.raises(SqlError) as caught:
         parse_script(f"SELECT 1 FROM {tables}")
     assert caught.value.sqlstate == SqlState.TOO_COMPLEX
-    assert caught.value.caret().splitlines()[0].rstrip("…").endswith("a AS a128")
+    assert caught.value.caret().splitlines()[0].rstrip("…").endswith("a AS a64")
 
 
 # -- plans --------------------------------------------------------------------------------------------
