@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from types import FrameType
 from typing import Any
 
 import duckdb
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks import unnest as benchmark
 from planner.ir import operators as ir
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal
@@ -99,11 +102,12 @@ def test_only_columns_that_are_asked_for_are_repeated() -> None:
 
 @pytest.mark.parametrize("kind", [TAGS, t.map_of(t.STRING, t.INT), t.multiset(t.STRING), t.array(ROW)], ids=str)
 def test_a_slice_of_a_batch_gives_its_own_elements(kind: DataType) -> None:
-    values: list[Any] = {
+    by_root: dict[t.TypeRoot, list[Any]] = {
         t.TypeRoot.ARRAY: [["a"], ["b", "c"], None, ["d"], ["e"]],
         t.TypeRoot.MAP: [[("a", 1)], [("b", 2), ("c", 3)], None, [("d", 4)], [("e", 5)]],
         t.TypeRoot.MULTISET: [[("a", 1)], [("b", 2), ("c", 1)], None, [("d", 2)], [("e", 1)]],
-    }[kind.root]
+    }
+    values = by_root[kind.root]
     elements: tuple[DataType, ...] = (t.STRING,)
     if kind.element == ROW:
         values = [None if v is None else [{"x": ord(e), "y": e} for e in v] for v in values]
@@ -119,7 +123,8 @@ def test_a_slice_of_a_batch_gives_its_own_elements(kind: DataType) -> None:
 
 def test_a_null_collection_may_hold_hidden_elements() -> None:
     """Arrow lets a NULL list cover values; they are not elements."""
-    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3]), pa.array(["a", "b", "c"]), mask=pa.array([True, False]))
+    offsets: Any = pa.array([0, 2, 3], pa.int32())
+    lists: Any = pa.ListArray.from_arrays(offsets, pa.array(["a", "b", "c"]), mask=pa.array([True, False]))
     data = pa.RecordBatch.from_arrays([ints(0, 1), lists], ["c0", "c1"])
     assert rows_of(unnest(TAGS, t.STRING).process(Batch(data, None))) == [(1, "c")]
     assert rows_of(unnest(TAGS, t.STRING, outer=True).process(Batch(data, None))) == [(0, None), (1, "c")]
@@ -188,3 +193,26 @@ def test_as_duckdb_does_it(seed: int) -> None:
         filter_ = contains("a") if condition else None
         operator = unnest(TAGS, t.STRING, ordinality=True, outer=outer, condition=filter_)
         assert rows_of(operator.process(Batch(rows.data.slice(start), None))) == expected
+
+
+@pytest.mark.parametrize("case", benchmark.cases(), ids=lambda case: case.name)
+def test_no_python_per_row(case: benchmark.Case) -> None:
+    """What so many more rows cost: opening is not counted. A batch costs some dozens of calls whatever its size."""
+    rows = 4 * benchmark.BATCH_ROWS
+    benchmark.run(case, rows)  # What is imported when it is first used.
+    assert (calls(case, 2 * rows) - calls(case, rows)) / rows < 0.02
+
+
+def calls(case: benchmark.Case, row_count: int) -> int:
+    total = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal total
+        total += event == "call"
+
+    sys.setprofile(count)
+    try:
+        benchmark.run(case, row_count)
+    finally:
+        sys.setprofile(None)
+    return total
