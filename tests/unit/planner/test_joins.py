@@ -382,7 +382,8 @@ def test_what_one_subtask_joins_is_spread_by_the_sinks_key() -> None:
         """CREATE TABLE named (k INT, t STRING, n BIGINT, PRIMARY KEY (t) NOT ENFORCED)
           WITH ('connector' = 'upsert-kafka', 'topic' = 'n');
         INSERT INTO named SELECT a.k, a.t, b.c
-          FROM (SELECT k, CAST(k AS STRING) AS t, COUNT(*) AS n FROM cdc GROUP BY k) a CROSS JOIN (SELECT COUNT(*) AS c FROM src) b""",
+          FROM (SELECT k, CAST(k AS STRING) AS t, COUNT(*) AS n FROM cdc GROUP BY k) a
+          CROSS JOIN (SELECT COUNT(*) AS c FROM src) b""",
         {"parallelism.default": "3"},
     )
     sink = next(v for v in graph.vertices if any(isinstance(o, ir.Sink) for o in v.operators))
