@@ -93,6 +93,34 @@ CASES = (
         rows=(("a", 3, 1), ("b", 1, 2)),
     ),
     Case(
+        name="updated-arrays-by-key-and-place",
+        why="key and ordinality are a key: an array that became shorter leaves no old element behind in the table",
+        inputs={"docs.jsonl": ('{"k": "a"}', '{"k": "b"}', '{"k": "a"}', '{"k": "a"}')},
+        sql=(
+            table("docs", "k STRING"),
+            "CREATE TABLE places (k STRING, o INT, x BIGINT, PRIMARY KEY (k, o) NOT ENFORCED) WITH ({upsert})",
+            (
+                "INSERT INTO places SELECT k, o, x FROM (SELECT k, COUNT(*) AS n FROM docs GROUP BY k) CROSS JOIN "
+                "UNNEST(CASE WHEN n < 3 THEN ARRAY[n, n] ELSE ARRAY[n] END) WITH ORDINALITY AS t (x, o)"
+            ),
+        ),
+        rows=(("a", 1, 3), ("b", 1, 1), ("b", 2, 1)),
+    ),
+    Case(
+        name="entries-of-updated-maps-by-key",
+        why="the key of a map tells its entries apart",
+        inputs={"docs.jsonl": ('{"k": "a"}', '{"k": "b"}', '{"k": "a"}', '{"k": "a"}')},
+        sql=(
+            table("docs", "k STRING"),
+            "CREATE TABLE entries (k STRING, p STRING, x BIGINT, PRIMARY KEY (k, p) NOT ENFORCED) WITH ({upsert})",
+            (
+                "INSERT INTO entries SELECT k, p, x FROM (SELECT k, COUNT(*) AS n FROM docs GROUP BY k) CROSS JOIN "
+                "UNNEST(CASE WHEN n < 3 THEN MAP['p', n, 'q', n] ELSE MAP['q', n] END) AS t (p, x)"
+            ),
+        ),
+        rows=(("a", "q", 3), ("b", "p", 1), ("b", "q", 1)),
+    ),
+    Case(
         name="merged-column-of-a-full-join",
         why="USING has one column with the value of the side that has one; NULLs are partners of nothing",
         inputs={"l.jsonl": LEFT, "r.jsonl": RIGHT},
