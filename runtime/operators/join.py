@@ -59,7 +59,7 @@ class JoinOperator:
         self._context = context
         self._output = arrow_schema(node.output.types)
         self._backend = open_backend(node.uid, context)
-        self._sides = tuple(JoinSide(spec, context.attempt, context.max_parallelism) for spec in side_specs(node))
+        self._sides = tuple(JoinSide(spec, context.max_parallelism) for spec in side_specs(node))
         self._is_filter = not node.kind.keeps_right
         self._shows_unmatched = (
             node.kind.is_left_outer or node.kind is JoinKind.ANTI,

@@ -7,7 +7,6 @@ that may be taken back are keys as a whole, with a count of equal ones.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
@@ -19,7 +18,6 @@ import pyarrow as pa
 from planner.ir.operators import ChangelogMode, Join, JoinKind
 from planner.ir.types import arrow_schema
 from runtime.elements import Batch
-from runtime.ids import AttemptId
 from runtime.key_groups import KeyGroups, hash_columns, key_group
 from runtime.operators.group_aggregate_scan import Bools, Ints
 from runtime.operators.grouping import group_ids
@@ -137,7 +135,7 @@ class Candidates(msgspec.Struct, frozen=True):
 class JoinSide:
     """Used by its operator only. Slots are valid until `settle`."""
 
-    def __init__(self, spec: SideSpec, attempt: AttemptId, max_parallelism: int) -> None:
+    def __init__(self, spec: SideSpec, max_parallelism: int) -> None:
         self.spec = spec
         self.ignored = 0
         """Rows taken back that were not there."""
@@ -155,8 +153,6 @@ class JoinSide:
         first_key = len(self._fields_of_keys())
         self._key_of = {i: first_key + position for position, i in enumerate(self._more_keys)}
         self._key_of |= {i: spec.keys.index(i) for i in spec.keys}
-        # Numbers of other attempts, which a restore may bring, are elsewhere; meeting one is seen, see `_append`.
-        self._next_number = int.from_bytes(hashlib.sha256(str(attempt).encode()).digest()[:7])
 
     @property
     def row_count(self) -> int:
@@ -284,14 +280,9 @@ class JoinSide:
                 self._replace(changes, adds, matches)
 
     def _append(self, changes: SideRows, matches: Ints | None) -> None:
-        count = len(changes.groups)
-        while True:
-            numbers = pa.array(np.arange(self._next_number, self._next_number + count))
-            self._next_number += count
-            slots, made = self._table.slots([*changes.keys, numbers], changes.groups)
-            if made.all():
-                break
-            self._table.remove(slots[made])
+        first = self._table.next_sequence
+        numbers = pa.array(np.arange(first, first + len(changes.groups)))
+        slots, _ = self._table.slots([*changes.keys, numbers], changes.groups)
         self._write(slots, changes, None, matches)
 
     def _replace(self, changes: SideRows, adds: Bools | None, matches: Ints | None) -> None:

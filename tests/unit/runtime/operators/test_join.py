@@ -266,15 +266,15 @@ def test_each_side_has_its_own_time_to_live(tmp_path: Path) -> None:
     assert operator.counters()["numRowsStored"] == 1
 
 
-def test_a_number_that_another_attempt_has_given_is_not_given_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_rows_of_inserts_are_numbered_on_after_a_restore(backend: str, tmp_path: Path) -> None:
     join = node(JoinKind.INNER, left_changelog=INSERTS, right_changelog=INSERTS)
-    operator = opened(join, tmp_path)
-    other = (1, "a", 2, 0.5)
-    put(operator, 0, ("+I", A_LEFT), ("+I", other))
-    # As if the hash of an attempt began where that of an earlier one did.
-    operator._sides[0]._next_number -= 1
-    put(operator, 0, ("+I", A_LEFT), ("+I", other))
-    assert [row[2] for _, row in put(operator, 1, ("+I", A_RIGHT))] == [1, 2, 1, 2]
+    settings = {"state.backend.type": backend}
+    operator = opened(join, tmp_path, settings=settings)
+    put(operator, 0, ("+I", A_LEFT), ("+I", A_LEFT))
+    operator = restored(join, operator, tmp_path, 1, settings=settings)
+    put(operator, 0, ("+I", A_LEFT), ("+I", (1, "a", 2, 0.5)))
+    assert [row[2] for _, row in put(operator, 1, ("+I", A_RIGHT))] == [1, 1, 1, 2]
 
 
 def test_a_condition_that_raises_names_the_expression(tmp_path: Path) -> None:
