@@ -15,37 +15,17 @@ from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.accumulators_values import Values
 from runtime.operators.group_aggregate_output import Steps, changelog
-from runtime.operators.group_aggregate_scan import Bools, Ints, first_rows, running_maximum
+from runtime.operators.group_aggregate_scan import Bools, Ints, running_maximum
 from runtime.operators.order_keys import OrderKeys
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
-from runtime.operators.rank_rows import PartitionKeys
+from runtime.operators.rank_rows import ByKey, PartitionKeys
 from runtime.state.backends import open_backend
 from runtime.state.protocol import KeyedTable
 
 Array = Any
 
 TABLE_NAME = "rows"
-_SHORT_MAX = 32_767
 _LOWEST = np.int64(-(2**63))
-
-
-class ByKey:
-    """A batch by key: `order` sorts its rows by key, in order of arrival within one; keys are numbered, have rows from
-    `starts` on, and `slots`."""
-
-    def __init__(self, slots: Ints) -> None:
-        firsts = first_rows(slots)
-        if firsts is None:
-            self.order = self.starts = np.arange(len(slots))
-        else:
-            # Short integers are sorted by radix.
-            short = firsts.astype(np.int16) if len(slots) <= _SHORT_MAX else firsts
-            self.order = short.argsort(kind="stable")
-            self.starts = np.flatnonzero(firsts[self.order] == self.order)
-        self.slots = slots[self.order[self.starts]]
-        self.lengths: Ints = np.diff(np.append(self.starts, len(slots)))
-        self.keys: Ints = np.repeat(np.arange(len(self.starts)), self.lengths)
-        """Number of the key of each row of the order."""
 
 
 class DeduplicateOperator:

@@ -12,7 +12,7 @@ from runtime.elements import Batch
 from runtime.key_groups import KeyGroups, hash_columns, key_group
 from runtime.operators.accumulators_values import Values, equality_codes
 from runtime.operators.group_aggregate_output import UPDATE_BEFORE, pieces
-from runtime.operators.group_aggregate_scan import Bools, Ints
+from runtime.operators.group_aggregate_scan import Bools, Ints, first_rows
 from runtime.operators.grouping import group_ids
 from runtime.operators.order_keys import NO_LEAD
 from runtime.operators.rank_changes import Changes
@@ -23,6 +23,7 @@ Array = Any
 
 ROWS = "rows"
 BOUNDS = "bounds"
+_SHORT_MAX = 32_767
 
 
 class PartitionKeys:
@@ -46,6 +47,25 @@ class PartitionKeys:
     def numbers(self, keys: list[Array]) -> Ints:
         """A number per row, equal for rows of one partition, by first occurrence."""
         return group_ids(keys) if self.columns else np.zeros(len(keys[0]), dtype=np.int64)
+
+
+class ByKey:
+    """A batch by key: `order` sorts its rows by key, in order of arrival within one; keys are numbered, have rows from
+    `starts` on, and `slots`."""
+
+    def __init__(self, slots: Ints) -> None:
+        firsts = first_rows(slots)
+        if firsts is None:
+            self.order = self.starts = np.arange(len(slots))
+        else:
+            # Short integers are sorted by radix.
+            short = firsts.astype(np.int16) if len(slots) <= _SHORT_MAX else firsts
+            self.order = short.argsort(kind="stable")
+            self.starts = np.flatnonzero(firsts[self.order] == self.order)
+        self.slots = slots[self.order[self.starts]]
+        self.lengths: Ints = np.diff(np.append(self.starts, len(slots)))
+        self.keys: Ints = np.repeat(np.arange(len(self.starts)), self.lengths)
+        """Number of the key of each row of the order."""
 
 
 class RankRows:

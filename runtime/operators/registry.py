@@ -25,6 +25,7 @@ from runtime.operators.join import JoinOperator
 from runtime.operators.limit import LimitOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
 from runtime.operators.rank import RankOperator
+from runtime.operators.rank_by_arrival import RankByArrivalOperator, is_by_arrival
 from runtime.operators.set_operation import SetOperationOperator
 from runtime.operators.sink import SinkOperator
 from runtime.operators.sink_materializer import SinkMaterializerOperator
@@ -147,6 +148,8 @@ def build_two_inputs(node: TwoInputs, context: OperatorContext) -> Operator:
 
 def build_ordering(node: Ordering, context: OperatorContext) -> Operator:
     match node:
+        case ir.Rank() if is_by_arrival(node):
+            return RankByArrivalOperator(node, context)
         case ir.Rank():
             return RankOperator(node, context)
         case ir.Deduplicate():

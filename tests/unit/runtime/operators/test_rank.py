@@ -15,6 +15,7 @@ from planner.ir.ranks import Rank, RankFunction, SortKey
 from planner.ir.types import ChangelogMode
 from runtime.operators import rank_rest
 from runtime.operators.rank import RankOperator
+from runtime.operators.registry import build_ordering
 from tests.support.aggregates import Folded, Row, WallClock, rows_of
 from tests.support.ranks import (
     SCHEMA,
@@ -154,7 +155,7 @@ def run_with_few_near(seed: int, folder: Path, node: Rank, *, retracting: bool, 
     changes = random_changes(rng, rng.choice((20, 60, 250)), retracting=retracting, upsert_key=node.upsert_key)
     reference = RankReference(node)
     subtasks = Subtasks(
-        lambda context: RankOperator(node, context), folder, node.keys, 1 if not node.keys else 2, backend=backend
+        lambda context: build_ordering(node, context), folder, node.keys, 1 if not node.keys else 2, backend=backend
     )
     folded = Folded()
     rescales = 2
@@ -239,7 +240,7 @@ SMALL = (t.INT, t.INT)
 
 
 def small(folder: Path, node: Rank, **options: Any) -> Subtasks:
-    return Subtasks(lambda context: RankOperator(node, context), folder, node.keys, **options)
+    return Subtasks(lambda context: build_ordering(node, context), folder, node.keys, **options)
 
 
 def put(subtasks: Subtasks, *rows: Row, kinds: str = "") -> Output:
@@ -364,3 +365,18 @@ def test_what_cannot_rank_any_more_reads_no_rows(tmp_path: Path) -> None:
     subtasks.rescale(2)
     assert put(subtasks, (3, 100)) == []
     assert [kind for kind, _ in put(subtasks, (3, 102))] == ["-U", "+U", "-U", "+U"]
+
+
+def test_by_arrival_ranks_are_known_at_once_and_only_counted(tmp_path: Path) -> None:
+    for emits_at_end in (False, True):
+        node = rank_node(order=(), first=2, last=3, types=SMALL, emits_at_end=emits_at_end)
+        subtasks = small(tmp_path / str(emits_at_end), node)
+        assert put(subtasks, (1, 5), (1, 9), (2, 4)) == [("+I", (1, 9, 2))]
+        subtasks.rescale(2)
+        output = put(subtasks, (1, 1), (1, 2), (2, 3), (None, 1))
+        assert sorted(output) == [("+I", (1, 1, 3)), ("+I", (2, 3, 2))]
+        assert put(subtasks, (1, 1)) == []
+        assert list(subtasks.end()) == []
+        assert subtasks.count("numRowsStored") == 3
+    without_end = small(tmp_path, rank_node(keys=(), order=(), last=2**63 - 1, types=SMALL))
+    assert [row[-1] for _, row in put(without_end, (1, 5), (1, 9), (2, 4))] == [1, 2, 3]
