@@ -204,6 +204,8 @@ class JoinOperator:
         crossed = np.flatnonzero((counted.before == 0) != (counted.after == 0))
         if not len(crossed):
             return []
+        # In order of the pairs: a row's matches by age.
+        crossed = crossed[np.argsort(counted.order[crossed])]
         pairs, is_matched = counted.order[crossed], counted.after[crossed] > 0
         causes, slots = rows[pairs], slots[pairs]
         if weights is not None:

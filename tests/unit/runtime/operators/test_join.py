@@ -277,6 +277,29 @@ def test_rows_of_inserts_are_numbered_on_after_a_restore(backend: str, tmp_path:
     assert [row[2] for _, row in put(operator, 1, ("+I", A_RIGHT))] == [1, 1, 1, 2]
 
 
+@pytest.mark.parametrize("unique", [None, (2,)])
+def test_state_larger_than_memory_answers_as_one_in_memory(unique: tuple[int, ...] | None, tmp_path: Path) -> None:
+    mode = INSERTS if unique is None else RETRACT
+    join = node(JoinKind.FULL, left_keys=(0,), right_keys=(3,), null_safe=(False,), left_unique_key=unique,
+                left_changelog=mode)  # fmt: skip
+    outputs: list[list[Change]] = []
+    for settings, managed_bytes in (({}, 0), ({"state.backend.type": "rocksdb"}, 1)):
+        rng = random.Random(str(unique))
+        operator = opened(join, tmp_path / str(managed_bytes), settings=settings, managed_bytes=managed_bytes)
+        output: list[Change] = []
+        for first in range(0, 4_000, 1_000):
+            left = [("+I", (rng.randrange(1_500), "a", i, 0.5)) for i in range(first, first + 1_000)]
+            output += put(operator, 0, *left)
+            right = [(rng.choice(("+I", "-D")), (i % 2, 7, "a", rng.randrange(1_500))) for i in range(500)]
+            output += put(operator, 1, *right)
+        if managed_bytes:
+            assert operator._sides[0]._table._cold_count > 1_000  # type: ignore[attr-defined]
+        operator.close()
+        outputs.append(output)
+    assert len(outputs[0]) > 5_000
+    assert outputs[0] == outputs[1]
+
+
 def test_a_condition_that_raises_names_the_expression(tmp_path: Path) -> None:
     divide = Call("DIVIDE", (InputRef(2, t.INT), InputRef(5, t.INT)), t.INT)
     condition = Call("GT", (divide, Literal(0, t.INT)), t.BOOLEAN)
