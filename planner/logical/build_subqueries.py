@@ -144,8 +144,11 @@ class SubqueryBinder:
         row = single_row(plan)
         if row is None:
             return parts.marker(_without_shape(plan), span_of(node))
+        if row.condition is None:
+            return TRUE
         _, condition = _in_block(parts, row, span_of(node))
-        return TRUE if condition is None else Call("IS_TRUE", (condition,), _BOOLEAN)
+        assert condition is not None
+        return Call("IS_TRUE", (condition,), _BOOLEAN)
 
     def _contained(self, parts: Parts, node: exp.Expr, binder: Binder, plan: Plan) -> Expression:
         """IN as a value: NULL where no row is equal, but one might be if NULL were known."""

@@ -23,6 +23,7 @@ from planner.logical.expressions import conjunction, identity
 from planner.logical.nodes import (
     Calc,
     Column,
+    Deduplicate,
     GroupAggregate,
     Join,
     OverRank,
@@ -94,9 +95,10 @@ def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
 
 
 def lifted(plan: Plan, level: int) -> Decorrelated | None:
-    """The tree with its predicates on the query of `level` lifted; None if they cannot be."""
+    """The tree with its predicates on the query of `level` lifted; None if they cannot be. Of a global aggregate groups
+    of nothing are not there."""
     try:
-        return _lifted(plan, level)
+        return _lift_aggregate(plan, level) if isinstance(plan, GroupAggregate) else _lifted(plan, level)
     except _CannotLift:
         return None
 
@@ -111,10 +113,12 @@ def _lifted(plan: Plan, level: int) -> Decorrelated:
             return Decorrelated(one_row(), tuple(row), ())
         case Join(kind=JoinKind.INNER):
             return _lift_join(plan, level)
-        case GroupAggregate():
+        case GroupAggregate(keys=keys) if keys:
             return _lift_aggregate(plan, level)
         case Rank() | OverRank():
             return _lift_rank(plan, level)
+        case Deduplicate():
+            return _lift_deduplication(plan, level)
         case _:
             raise _CannotLift
 
@@ -309,6 +313,21 @@ def _lift_rank(plan: Rank | OverRank, level: int) -> Decorrelated:
     kept = [places[i] for i in range(width)]
     kept += range(len(below.plan.columns), len(columns))
     return Decorrelated(node, tuple(InputRef(i, columns[i].type) for i in kept), keys.predicates)
+
+
+def _lift_deduplication(plan: Deduplicate, level: int) -> Decorrelated:
+    below = _lifted(plan.input, level)
+    keys = _keys(below.predicates)
+    places = _plain_columns(below.outputs, set(range(len(plan.columns))))
+    own_keys = [places[k] for k in plan.keys]
+    node = msgspec.structs.replace(
+        plan,
+        input=below.plan,
+        keys=(*own_keys, *(k for k in keys.columns if k not in own_keys)),
+        time=places[plan.time],
+        columns=below.plan.columns,
+    )
+    return Decorrelated(node, below.outputs, keys.predicates)
 
 
 # -- per domain row -----------------------------------------------------------------------------------
