@@ -41,7 +41,7 @@ from runtime.state.protocol import Slots
 Array = Any
 
 _REST_LAST_MAX = 1 << 20
-"""Where more rows are shown, none is far."""
+"""Where more rows are shown, none is far behind."""
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -101,6 +101,9 @@ class RankOperator:
         batch = self._within_bounds(batch)
         if batch.row_count == 0 or self._node.last < self._node.first:
             return
+        if self._node.emits_at_end and not self._retracting and self._node.last > _REST_LAST_MAX:
+            self._append(batch.data)
+            return
         touched = self._touched(batch.data)
         entries, near, unknown = self._entries(batch, touched)
         if self._rest is not None and touched.rest_counts.any():
@@ -152,6 +155,14 @@ class RankOperator:
 
     def close(self) -> None:
         self._backend.close()
+
+    def _append(self, rows: pa.RecordBatch) -> None:
+        """Every row will be shown at the end, or nearly: none is looked for."""
+        keys = self._keys.of(rows)
+        first = self._rows.next_number
+        numbers = np.arange(first, first + rows.num_rows)
+        self._rows.add(keys, numbers, self._keys.key_groups(keys), rows.columns)
+        self._rows.settle()
 
     def _within_bounds(self, batch: Batch) -> Batch:
         """Without the rows that come behind all ranks of a partition that is full."""

@@ -94,6 +94,11 @@ class RankRows:
     def row_count(self) -> int:
         return self._table.row_count
 
+    @property
+    def next_number(self) -> int:
+        """Larger than the arrival numbers of all rows, if they were taken from here."""
+        return self._table.next_sequence
+
     def read(self, prefix: Sequence[Array], groups: KeyGroups) -> tuple[Stored, list[Array]]:
         """The rows of partitions (distinct), and their columns."""
         which, slots = self._table.find_prefix(prefix, groups)

@@ -354,6 +354,19 @@ def test_batch_execution_puts_out_partitions_in_order_of_rank(tmp_path: Path) ->
         assert [row for _, row in output if row[0] == 2] == [(2, 3, 1), (2, 4, 2)]
 
 
+def test_batch_execution_without_a_bound_numbers_all_rows(tmp_path: Path) -> None:
+    node = rank_node(last=2**63 - 1, types=SMALL, emission=Emission.NET, emits_at_end=True)
+    subtasks = small(tmp_path, node)
+    rows: list[Row] = [(n % 3, n * 7 % 10) for n in range(40)]
+    for number in range(0, 40, 8):
+        assert put(subtasks, *rows[number : number + 8]) == []
+        subtasks.rescale(1 + number // 8 % 2)
+    output = rows_of(subtasks.end())
+    for key in range(3):
+        values = sorted(row[1] for row in rows if row[0] == key)
+        assert [row for _, row in output if row[0] == key] == [(key, v, n) for n, v in enumerate(values, 1)]
+
+
 def test_what_cannot_rank_any_more_reads_no_rows(tmp_path: Path) -> None:
     subtasks = small(tmp_path, rank_node(order=(SortKey(1, True),), types=SMALL))
     put(subtasks, *[(key, value) for key in range(50) for value in (100, 101)])
