@@ -1,0 +1,4 @@
+-- Top ten: the ten highest bids of each auction.
+SELECT *
+FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC) AS place FROM bid)
+WHERE place <= 10

@@ -1,0 +1,2 @@
+-- Selection: the bids on every 123rd auction.
+SELECT auction, price FROM bid WHERE MOD(auction, 123) = 0
