@@ -9,6 +9,7 @@ which a fresh process can go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -319,6 +320,70 @@ class SinkConnector(Protocol):
     def writer(self, context: SinkContext) -> SinkWriter: ...
 
 
+# ---------------------------------------------------------------------------------------------------- look-ups
+
+
+class CacheKind(StrEnum):
+    """What is kept of a table that is looked up: nothing, the keys asked for, or all of it."""
+
+    NONE = "NONE"
+    PARTIAL = "PARTIAL"
+    FULL = "FULL"
+
+
+class LookupOptions(msgspec.Struct, frozen=True):
+    """How a table is asked (its options `lookup.*`). Times in ms, 0 = never, or no limit. `retries_max`: further tries
+    of a request that failed."""
+
+    cache: CacheKind = CacheKind.NONE
+    rows_max: int = 0
+    expire_after_write_ms: int = 0
+    expire_after_access_ms: int = 0
+    keeps_missing_keys: bool = True
+    reload_interval_ms: int = 0
+    retries_max: int = 3
+
+
+class LookupContext(msgspec.Struct, frozen=True):
+    """`keys` and `columns` index the table's physical columns: by what it is asked, and what is read."""
+
+    keys: tuple[int, ...]
+    columns: tuple[int, ...]
+    local_time_zone: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Rows of a table, and the key (its number in the request) that each belongs to, in any order. Columns as in
+    `LookupContext.columns`, named c0, c1, …."""
+
+    keys: Int64Array
+    rows: pa.RecordBatch
+
+
+class LookupReader(Protocol):
+    """Asks an outside table. Used by one thread at a time, but for `close`. Raises ConnectorError; with `retry` the
+    same call may succeed later, on a new connection."""
+
+    def lookup(self, keys: pa.RecordBatch) -> Found:
+        """The rows of each key. Keys are distinct and without NULL; columns as in `LookupContext.keys`."""
+
+    def load(self) -> pa.RecordBatch:
+        """All rows: the columns `LookupContext.columns`, then those of `LookupContext.keys`, named c0, c1, …."""
+
+    def close(self) -> None:
+        """From any thread: a call that runs meanwhile ends soon."""
+
+
+class LookupConnector(Protocol):
+    """A table seen as one whose rows can be asked for by key at any moment."""
+
+    @property
+    def options(self) -> LookupOptions: ...
+
+    def reader(self, context: LookupContext) -> LookupReader:
+        """Connects to nothing yet. With a FULL cache `load` is called, else `lookup`."""
+
+
 # ----------------------------------------------------------------------------------------- connectors, formats
 
 
@@ -333,6 +398,14 @@ class Connector(Protocol):
 
     def sink(self, table: TableDefinition) -> SinkConnector:
         """Validate the options for writing. Raises OptionError."""
+
+
+@runtime_checkable
+class AskableConnector(Protocol):
+    """What a connector has besides `Connector` whose tables can be looked up."""
+
+    def lookup(self, table: TableDefinition) -> LookupConnector:
+        """Validate the options for look-ups. Raises OptionError."""
 
 
 class Messages(msgspec.Struct, frozen=True):

@@ -138,7 +138,8 @@ class TableCapabilities(msgspec.Struct, frozen=True):
     sink_changelog: the most that writing takes: appends only, upserts by the primary key (-U never arrives), or all
     kinds with full rows.
     max_parallelism: copies that make sense, e.g. 1 for a source with a single split; None without a limit.
-    source_refusal, sink_refusal: why the table cannot be read or written, in the connector's words.
+    is_lookup: rows can be asked for by key at any moment (a join as of processing time).
+    source_refusal, sink_refusal, lookup_refusal: why the table cannot be used so, in the connector's words.
     """
 
     is_source: bool
@@ -150,6 +151,8 @@ class TableCapabilities(msgspec.Struct, frozen=True):
     max_parallelism: int | None = None
     source_refusal: str = ""
     sink_refusal: str = ""
+    is_lookup: bool = False
+    lookup_refusal: str = ""
 
 
 class Catalog(Protocol):

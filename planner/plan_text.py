@@ -18,6 +18,7 @@ from planner.logical.nodes import (
     IntervalJoin,
     Join,
     Limit,
+    LookupJoin,
     OverRank,
     Plan,
     Rank,
@@ -119,6 +120,8 @@ def node_text(node: Plan) -> str:
             return f"UnionAll(fields=[{_names(node.columns)}])"
         case Join() | IntervalJoin() | WindowJoin() | TemporalJoin():
             return f"{type(node).__name__}({join_text(node)})"
+        case LookupJoin():
+            return f"LookupJoin({_lookup_text(node)})"
         case SetOperation():
             return f"{_SET_OPERATIONS[node.kind]}(fields=[{_names(node.columns)}])"
         case OverRank() | Rank() | WindowRank() | Deduplicate() | Sort():
@@ -145,6 +148,20 @@ def _unnest_text(node: Unnest) -> str:
     columns = joined_columns(node.columns[: len(node.kept_columns)], node.columns[len(node.kept_columns) :])
     if node.condition is not None:
         parts.append(f"where=[{expression_text(node.condition, columns)}]")
+    return ", ".join([*parts, f"select=[{_names(columns)}]"])
+
+
+def _lookup_text(node: LookupJoin) -> str:
+    columns = joined_columns(node.input.columns, node.table.columns)
+    keys = [
+        f"{name}={expression_text(constant, ()) if constant is not None else columns[left or 0].name}"
+        for name, left, constant in zip(node.lookup_columns, node.left_keys, node.constants, strict=True)
+    ]
+    parts = [f"table=[{node.table.path}]", f"joinType=[{node.kind.value}]", f"lookup=[{', '.join(keys)}]"]
+    if node.condition is not None:
+        parts.append(f"where=[{expression_text(node.condition, columns)}]")
+    if node.hint:
+        parts.append(f"hint=[{', '.join(f'{key}={value}' for key, value in node.hint)}]")
     return ", ".join([*parts, f"select=[{_names(columns)}]"])
 
 

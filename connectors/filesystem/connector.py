@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from connectors.api import TableDefinition
+from connectors.filesystem.lookup import FilesystemLookup
 from connectors.filesystem.sink import FilesystemSink
 from connectors.filesystem.source import FilesystemSource
 
@@ -15,6 +16,9 @@ class FilesystemConnector:
 
     def sink(self, table: TableDefinition) -> FilesystemSink:
         return FilesystemSink(table)
+
+    def lookup(self, table: TableDefinition) -> FilesystemLookup:
+        return FilesystemLookup(table)
 
 
 CONNECTOR = FilesystemConnector()

@@ -11,6 +11,7 @@ from connectors.api import Format, TableDefinition
 from connectors.durations import duration_ms, memory_bytes
 from connectors.errors import OptionError
 from connectors.filesystem.files import local_path
+from connectors.lookup_options import LOOKUP_OPTIONS
 from connectors.options import SINK_OPTIONS, SOURCE_OPTIONS, Options
 
 PARQUET = "parquet"
@@ -62,7 +63,7 @@ def parse_options(table: TableDefinition) -> FileOptions:
     found = None if name == PARQUET else registry.format(name)
     prefix = f"{name}."
     own = {f"{prefix}{option}" for option in (_PARQUET_OPTIONS if found is None else found.option_names)}
-    options.refuse_unknown(SOURCE_OPTIONS | SINK_OPTIONS | OPTION_NAMES | own)
+    options.refuse_unknown(SOURCE_OPTIONS | SINK_OPTIONS | OPTION_NAMES | LOOKUP_OPTIONS | own)
     format_options = {key.removeprefix(prefix): value for key, value in table.options.items() if key in own}
     if found is None:
         _check_parquet(format_options)

@@ -142,6 +142,18 @@ class WindowJoin(msgspec.Struct, frozen=True, tag_field="node", tag="window-join
     output: Schema
 
 
+class LookupHint(msgspec.Struct, frozen=True):
+    """What a LOOKUP hint says. `is_async`: up to `capacity` requests at once, all of a batch answered within
+    `timeout_ms` (0 = no limit); rows keep their order. `repeats`: how often a key without rows is asked for again, each
+    time after `delay_ms`."""
+
+    is_async: bool = False
+    capacity: int = 100
+    timeout_ms: int = 0
+    repeats: int = 0
+    delay_ms: int = 0
+
+
 class LookupJoin(msgspec.Struct, frozen=True, tag_field="node", tag="lookup-join"):
     """`left JOIN table FOR SYSTEM_TIME AS OF left.proctime`: each left row meets the rows that an outside table has at
     the moment it is asked. INNER or LEFT; one input.
@@ -149,7 +161,8 @@ class LookupJoin(msgspec.Struct, frozen=True, tag_field="node", tag="lookup-join
     Equality with the table: `left_keys[i]` (a left column) or `constants[i]` (a literal; exactly one of both is not
     None) equals the table column named `lookup_columns[i]`. `table_columns` are what is read of the table; `condition`
     reads the left columns, then these. Later changes of the table do not change rows that have been put out. Output
-    kind = the left row's. `cache_rows_max` etc. are options of the table (`lookup.*`). Source: Flink's LookupJoin."""
+    kind = the left row's. NULL in a key never matches. How the table is asked (cache, retries) are options of the table
+    (`lookup.*`). Source: Flink's LookupJoin."""
 
     uid: str
     name: str
@@ -163,6 +176,7 @@ class LookupJoin(msgspec.Struct, frozen=True, tag_field="node", tag="lookup-join
     left: Schema
     left_changelog: ChangelogMode
     output: Schema
+    hint: LookupHint = LookupHint()
 
 
 class Unnest(msgspec.Struct, frozen=True, tag_field="node", tag="unnest"):

@@ -14,6 +14,7 @@ from planner.ir.expressions import Expression
 from planner.ir.joins import IntervalJoin as IntervalJoin
 from planner.ir.joins import Join as Join
 from planner.ir.joins import JoinKind as JoinKind
+from planner.ir.joins import LookupHint as LookupHint
 from planner.ir.joins import LookupJoin as LookupJoin
 from planner.ir.joins import SetOperation as SetOperation
 from planner.ir.joins import SetOperationKind as SetOperationKind

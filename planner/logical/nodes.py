@@ -239,7 +239,8 @@ class WindowJoin(msgspec.Struct, frozen=True):
 
 class LookupJoin(msgspec.Struct, frozen=True):
     """A join with an outside table as it is at that moment: see `planner.ir.joins.LookupJoin`. `table` is read by no
-    operator of its own; `condition` reads the input's columns, then the table's (`table.columns`)."""
+    operator of its own and has physical columns only; `condition` reads the input's columns, then the table's
+    (`table.columns`). `hint`: the options of a LOOKUP hint."""
 
     input: Plan
     table: Scan
@@ -249,6 +250,14 @@ class LookupJoin(msgspec.Struct, frozen=True):
     lookup_columns: tuple[str, ...]
     condition: Expression | None
     columns: tuple[Column, ...]
+    hint: tuple[tuple[str, str], ...] = ()
+    place: Place | None = None
+
+    @property
+    def finds_one_row(self) -> bool:
+        """Whether the keys name at most one row: they have the table's primary key in them."""
+        key = self.table.entry.primary_key
+        return key is not None and set(key.columns) <= set(self.lookup_columns)
 
 
 class Unnest(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from planner.logical.nodes import (
     IntervalJoin,
     Join,
     Limit,
+    LookupJoin,
     Plan,
     Rank,
     Scan,
@@ -48,6 +49,7 @@ from planner.physical.aggregates import (
     window_partials,
 )
 from planner.physical.joins import translate_join, translate_set_operation
+from planner.physical.lookups import translate_lookup
 from planner.physical.operator_graph import OperatorGraph
 from planner.physical.ranks import translate_ranking
 from planner.physical.sources import configured_parallelism, source_operator
@@ -132,6 +134,8 @@ class Translator:
                 return self._expand(plan)
             case Unnest():
                 return translate_unnest(plan, self)
+            case LookupJoin():
+                return translate_lookup(plan, self)
             case UnionAll():
                 return self._union(plan)
             case Limit():

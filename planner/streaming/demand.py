@@ -24,6 +24,7 @@ from planner.logical.nodes import (
     GroupAggregate,
     IntervalJoin,
     Join,
+    LookupJoin,
     Plan,
     Rank,
     ResultSink,
@@ -40,6 +41,7 @@ from planner.logical.nodes import (
 from planner.plan_text import node_text
 from planner.settings import NonDeterministicUpdate, PlannerSettings, RuntimeMode, UpsertMaterialize
 from planner.streaming.derive import Derivation, merged
+from planner.streaming.lookups import is_repeatable, lookup_changelog
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.timed_joins import changing_side, refusal_of_changes, timed_join_changelog
 from planner.streaming.unnest import unnest_changelog
@@ -157,6 +159,11 @@ class Streaming:
             kind = type(plan).__name__
             because = "so the change that takes a row back may not find it"
             return [f"a condition of {kind} gives another answer each time it is asked, {because}"]
+        is_needed = id(plan) in self._needs_update_before
+        if isinstance(plan, LookupJoin) and takes_back and not is_repeatable(plan, is_needed):
+            table = plan.table.path.name
+            why = "may have changed between a row and the change that takes it back, which then does not find it"
+            return [f"`{table}` is looked up for changes, and {why}"]
         if self.of(plan).changelog.is_insert_only or id(plan) not in self._needs_update_before:
             return []
         computed: list[tuple[str, Expression]] = []
@@ -278,6 +285,8 @@ class Streaming:
                     changelog = merged(tuple(self.of(i).changelog for i in inputs_of(plan)))
                 if isinstance(plan, Unnest):
                     changelog = unnest_changelog(changelog)
+                elif isinstance(plan, LookupJoin):
+                    changelog = lookup_changelog(plan, changelog)
         state = properties.state
         if isinstance(plan, TableSink) and self._sinks[id(plan)].materializer is not None:
             state = StateBound.BY_TTL if self._settings.state_ttl_ms else StateBound.BY_KEYS

@@ -20,6 +20,7 @@ from planner.logical.nodes import (
     IntervalJoin,
     Join,
     Limit,
+    LookupJoin,
     OverRank,
     Plan,
     Rank,
@@ -40,6 +41,7 @@ from planner.logical.nodes import (
 )
 from planner.streaming import joins, timed_joins
 from planner.streaming.kept_columns import kept_column
+from planner.streaming.lookups import lookup_changelog, lookup_keys
 from planner.streaming.properties import Changelog, Deletes, Properties, StateBound, UpsertKey
 from planner.streaming.ranks import (
     deduplicate_changelog,
@@ -109,6 +111,8 @@ class Derivation:
                 return deduplicate_changelog(plan)
             case Unnest():
                 return unnest_changelog(inputs[0].changelog)
+            case LookupJoin():
+                return lookup_changelog(plan, inputs[0].changelog)
             case OverRank():
                 # Each row may change the ranks of all others.
                 return ALL_CHANGES
@@ -244,6 +248,8 @@ def _upsert_keys(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[Upsert
             return frozenset({frozenset(plan.keys)})
         case Unnest():
             return unnest_keys(plan, inputs[0].upsert_keys)
+        case LookupJoin():
+            return lookup_keys(plan, inputs[0].upsert_keys)
         case WindowRank():
             return window_rank_keys(plan, inputs[0].upsert_keys)
         case Join():
@@ -328,8 +334,8 @@ def _constants(plan: Plan, inputs: tuple[Properties, ...]) -> frozenset[int]:
             return inputs[0].constants
         case Unnest():
             return unnest_constants(plan, inputs[0].constants)
-        case OverRank() | Rank() | Deduplicate() | WindowRank():
-            # The rank comes behind the input's columns.
+        case OverRank() | Rank() | Deduplicate() | WindowRank() | LookupJoin():
+            # The rank, the table's columns come behind the input's.
             return inputs[0].constants
         case Join():
             return joins.join_constants(plan, inputs[0], inputs[1])

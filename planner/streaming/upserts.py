@@ -11,6 +11,7 @@ from planner.logical.nodes import (
     Deduplicate,
     Expand,
     GroupAggregate,
+    LookupJoin,
     Plan,
     Rank,
     Scan,
@@ -19,6 +20,7 @@ from planner.logical.nodes import (
 )
 from planner.streaming.derive import Derivation
 from planner.streaming.kept_columns import kept_column
+from planner.streaming.lookups import gives_one_row
 from planner.streaming.properties import UpsertKey
 
 
@@ -44,6 +46,10 @@ def upserts_suffice(plan: Plan, key: UpsertKey, derivation: Derivation) -> bool:
             if below is None or not _reads_only(plan.condition, below):
                 return False
             return upserts_suffice(plan.input, below, derivation)
+        case LookupJoin():
+            width = len(plan.input.columns)
+            is_whole = gives_one_row(plan) and all(i < width for i in key)
+            return is_whole and upserts_suffice(plan.input, key, derivation)
         case Expand():
             images = {_through(p, key) for p in plan.projections}
             below = images.pop() if len(images) == 1 else None

@@ -23,6 +23,7 @@ from runtime.operators.group_aggregate_local import LocalGroupAggregateOperator
 from runtime.operators.interval_join import IntervalJoinOperator
 from runtime.operators.join import JoinOperator
 from runtime.operators.limit import LimitOperator
+from runtime.operators.lookup_join import LookupJoinOperator
 from runtime.operators.protocol import Operator, OperatorContext, SourceOperator
 from runtime.operators.rank import RankOperator
 from runtime.operators.rank_by_arrival import RankByArrivalOperator, is_by_arrival
@@ -100,6 +101,8 @@ def build_operator(node: ir.Operator, context: OperatorContext, environment: Tas
             return ExpandOperator(node, context)
         case ir.Unnest():
             return UnnestOperator(node, context)
+        case ir.LookupJoin():
+            return LookupJoinOperator(node, context, environment)
         case ir.LocalWindowAggregate():
             return LocalWindowAggregateOperator(node)
         case ir.GlobalWindowAggregate():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from connectors.api import SinkConnector, SourceConnector, TableDefinition
+from connectors.api import AskableConnector, LookupConnector, SinkConnector, SourceConnector, TableDefinition
 from connectors.errors import DirectionError, OptionError
 from connectors.registry import connector, connector_names
 from planner.catalog import MetadataKey, ObjectPath, TableCapabilities, TableEntry
@@ -37,6 +37,8 @@ def capabilities(path: ObjectPath, entry: TableEntry, options: Mapping[str, str]
         sink_changelog=sink.changelog if sink is not None else ChangelogMode.INSERT_ONLY,
         source_refusal=_reason(found.source_refusal, options),
         sink_refusal=_reason(found.sink_refusal, options),
+        is_lookup=found.lookup is not None,
+        lookup_refusal=_reason(found.lookup_refusal, options),
     )
 
 
@@ -58,12 +60,14 @@ def _definition(path: ObjectPath, entry: TableEntry, options: Mapping[str, str])
 
 
 class _Directions(msgspec.Struct, frozen=True):
-    """The table as source and as sink; None with the refusal where it cannot be used so."""
+    """The table as source, as sink and for look-ups; None with the refusal where it cannot be used so."""
 
     source: SourceConnector | None
     sink: SinkConnector | None
     source_refusal: DirectionError | None = None
     sink_refusal: DirectionError | None = None
+    lookup: LookupConnector | None = None
+    lookup_refusal: DirectionError | None = None
 
 
 def _directions(table: TableDefinition) -> _Directions:
@@ -86,7 +90,14 @@ def _directions(table: TableDefinition) -> _Directions:
         if source_refusal is not None:
             raise source_refusal from error
         sink_refusal = error
-    return _Directions(source, sink, source_refusal, sink_refusal)
+    lookup: LookupConnector | None = None
+    lookup_refusal: DirectionError | None = None
+    if isinstance(kind, AskableConnector):
+        try:
+            lookup = kind.lookup(table)
+        except DirectionError as error:
+            lookup_refusal = error
+    return _Directions(source, sink, source_refusal, sink_refusal, lookup, lookup_refusal)
 
 
 def _reason(refusal: DirectionError | None, options: Mapping[str, str]) -> str:

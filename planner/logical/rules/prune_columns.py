@@ -24,6 +24,7 @@ from planner.logical.nodes import (
     Expand,
     GroupAggregate,
     Limit,
+    LookupJoin,
     Plan,
     Rank,
     ResultSink,
@@ -117,6 +118,8 @@ def _prune(plan: Plan, required: frozenset[int], shared: dict[str, frozenset[int
             return Limit(below, plan.count, plan.offset, below.columns), mapping
         case Unnest():
             return _prune_unnest(plan, required, shared)
+        case LookupJoin():
+            return _prune_lookup(plan, required, shared)
         case SetOperation():
             # Whole rows are compared.
             every = frozenset(range(len(plan.columns)))
@@ -292,6 +295,29 @@ def _prune_unnest(node: Unnest, required: frozenset[int], shared: dict[str, froz
         kept=tuple(mapping[i] for i in kept),
     )
     return pruned, positions
+
+
+def _prune_lookup(
+    node: LookupJoin, required: frozenset[int], shared: dict[str, frozenset[int]]
+) -> tuple[Plan, _Mapping]:
+    """Only what is needed of the table is asked for; its keys are compared there."""
+    width = len(node.input.columns)
+    in_condition = input_indexes(node.condition) if node.condition is not None else frozenset()
+    kept = sorted(i - width for i in required | in_condition if i >= width)
+    positions = _positions([*range(width), *(width + i for i in kept)])
+    table = msgspec.structs.replace(
+        node.table,
+        kept=tuple(node.table.kept[i] for i in kept),
+        columns=tuple(node.table.columns[i] for i in kept),
+    )
+    narrow = msgspec.structs.replace(
+        node,
+        table=table,
+        condition=shift_inputs(node.condition, positions) if node.condition is not None else None,
+        columns=tuple(node.columns[i] for i in positions),
+    )
+    pruned, mapping = _prune_passing(narrow, frozenset(positions[i] for i in required), shared)
+    return pruned, {i: mapping[positions[i]] for i in positions if positions[i] in mapping}
 
 
 def _identifying(plan: Plan, needed: Iterable[int]) -> frozenset[int]:

@@ -15,7 +15,7 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, input_indexes, shift_inputs, substitute
 from planner.logical.expressions import conjunction
 from planner.logical.join_conditions import EquiKeys, conjuncts, equi_keys
-from planner.logical.nodes import AsOfJoin, Calc, Column, Plan, TemporalJoin
+from planner.logical.nodes import AsOfJoin, Calc, Column, Plan, Scan, TemporalJoin
 from planner.logical.rules.lookup_join import lookup_join
 from planner.logical.time_attributes import demoted, spread_ms
 from planner.logical.versioned_tables import VersionedTable, lost_time, table_name, versioned_table
@@ -57,7 +57,7 @@ def _time(join: AsOfJoin, versions: VersionedTable) -> int:
             SqlState.INVALID_DEFINITION,
             f"{_FEATURE} needs a versioned table, and {name} has no primary key",
             span=_span(join),
-            hint=f"Take a table with PRIMARY KEY (…) NOT ENFORCED and a WATERMARK, {_VIEW_HINT}.",
+            hint=_lookup_hint(join) or f"Take a table with PRIMARY KEY (…) NOT ENFORCED and a WATERMARK, {_VIEW_HINT}.",
         )
     if versions.time is None:
         lost = lost_time(join.right)
@@ -65,7 +65,8 @@ def _time(join: AsOfJoin, versions: VersionedTable) -> int:
             SqlState.WINDOWING_ERROR,
             f"{_FEATURE} needs a versioned table, and {name} has no time attribute",
             span=_span(join),
-            hint=f"It had one until {lost}." if lost else "Declare WATERMARK FOR … in the table's definition.",
+            hint=_lookup_hint(join)
+            or (f"It had one until {lost}." if lost else "Declare WATERMARK FOR … in the table's definition."),
         )
     left, right = join.left.columns[join.as_of].type, versions.rows.columns[versions.time].type
     if left.root is not right.root:
@@ -76,6 +77,16 @@ def _time(join: AsOfJoin, versions: VersionedTable) -> int:
             hint="Declare both time attributes as TIMESTAMP(3), or both as TIMESTAMP_LTZ(3).",
         )
     return versions.time
+
+
+def _lookup_hint(join: AsOfJoin) -> str:
+    """For a table outside that can be asked at any moment, but not for what it was at another."""
+    below = join.right
+    while isinstance(below, Calc):
+        below = below.input
+    if not isinstance(below, Scan) or not below.capabilities.is_lookup:
+        return ""
+    return "Join as of a processing time, such as a column AS PROCTIME(), to get the row that is there at that moment."
 
 
 class _Planning:

@@ -11,7 +11,7 @@ from planner.ir import types as t
 from planner.ir.types import ChangelogMode
 from planner.sql import statements as st
 
-_SOURCES = ("kafka", "upsert-kafka", "filesystem", "datagen", "nexmark")
+_SOURCES = ("kafka", "upsert-kafka", "filesystem", "datagen", "nexmark", "jdbc")
 _SINKS = ("kafka", "upsert-kafka", "filesystem", "print", "blackhole")
 _METADATA = {
     "timestamp": MetadataKey(t.timestamp_ltz(3).with_nullable(False), is_writable=True),
@@ -50,10 +50,11 @@ class MemoryCatalog:
         return TableCapabilities(
             is_source=connector in _SOURCES,
             is_sink=connector in _SINKS,
-            is_bounded=connector == "filesystem" or "scan.bounded.mode" in options,
+            is_bounded=connector in ("filesystem", "jdbc") or "scan.bounded.mode" in options,
             metadata=_METADATA if connector in ("kafka", "upsert-kafka") else {},
             source_changelog=_source_changelog(connector, options),
             sink_changelog=_sink_changelog(connector, options),
+            is_lookup=connector == "jdbc",
         )
 
 
