@@ -16,6 +16,7 @@ _CONNECTORS = {
     "nexmark": "connectors.nexmark",
     "datagen": "connectors.datagen",
     "filesystem": "connectors.filesystem",
+    "jdbc": "connectors.jdbc",
     "print": "connectors.print",
     "blackhole": "connectors.blackhole",
 }

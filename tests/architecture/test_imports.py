@@ -44,7 +44,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "rocksdict": ("runtime.state.rocksdb",),
     "obstore": ("runtime.checkpoint.object_store",),
     "sqlalchemy": ("runtime.metadata.postgresql",),
-    "psycopg": ("runtime.metadata.postgresql",),
+    "psycopg": ("runtime.metadata.postgresql", "connectors.jdbc.database"),
 }
 NEVER_IN: dict[str, tuple[str, ...]] = {"planner.ir": ("sqlglot",)}
 

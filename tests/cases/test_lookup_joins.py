@@ -8,9 +8,9 @@ from tests.support.cases import Case
 from tests.support.local_cases import local_cases, run_locally
 
 
-def table(name: str, columns: str, options: str = "") -> str:
+def table(name: str, columns: str) -> str:
     path = f"{{dir}}/{name}.jsonl"
-    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json'{options})"
+    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json')"
 
 
 ORDERS = (
@@ -43,8 +43,10 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT id, name, price FROM orders AS o JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
-            "ON o.item = i.item AND o.kind = i.kind",
+            (
+                "SELECT id, name, price FROM orders AS o JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
+                "ON o.item = i.item AND o.kind = i.kind"
+            ),
         ),
         rows=(
             (1, "Moby Dick", 5),
@@ -61,8 +63,10 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT id, name FROM orders AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
-            "ON i.item = 10 AND o.kind = i.kind AND i.price > 5 AND o.id < 6",
+            (
+                "SELECT id, name FROM orders AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
+                "ON i.item = 10 AND o.kind = i.kind AND i.price > 5 AND o.id < 6"
+            ),
         ),
         rows=(
             (1, "Emma"),
@@ -80,8 +84,10 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT id, title FROM orders LEFT JOIN books FOR SYSTEM_TIME AS OF PROCTIME() AS b "
-            "ON item = book AND price > 5 WHERE id <= 5",
+            (
+                "SELECT id, title FROM orders LEFT JOIN books FOR SYSTEM_TIME AS OF PROCTIME() AS b "
+                "ON item = book AND price > 5 WHERE id <= 5"
+            ),
         ),
         rows=((1, "Emma"), (2, "?"), (3, None), (4, "Emma"), (5, None)),
     ),
@@ -91,7 +97,7 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT id FROM orders AS o JOIN items FOR SYSTEM_TIME AS OF o.p AS i ON o.kind = i.kind WHERE id IN (1, 4)",
+            "SELECT id FROM orders AS o JOIN items FOR SYSTEM_TIME AS OF p AS i ON o.kind = i.kind WHERE id IN (1, 4)",
         ),
         rows=((1,), (1,), (1,), (1,), (4,)),
     ),
@@ -101,8 +107,10 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT name, COUNT(*) FROM orders AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
-            "ON o.item = i.item AND i.kind = 'book' GROUP BY name",
+            (
+                "SELECT name, COUNT(*) FROM orders AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i "
+                "ON o.item = i.item AND i.kind = 'book' GROUP BY name"
+            ),
         ),
         rows=(("Moby Dick", 3), ("Emma", 3), (None, 4)),
     ),
@@ -112,9 +120,11 @@ CASES = (
         inputs=INPUTS,
         sql=(
             *TABLES,
-            "SELECT o.kind, c, name FROM (SELECT kind, COUNT(*) AS c, MIN(item) AS m, PROCTIME() AS p FROM orders "
-            "GROUP BY kind) AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i ON o.m = i.item AND i.price > 5 "
-            "AND o.kind = i.kind",
+            (
+                "SELECT o.kind, c, name FROM (SELECT kind, COUNT(*) AS c, MIN(item) AS m, PROCTIME() AS p FROM orders "
+                "GROUP BY kind) AS o LEFT JOIN items FOR SYSTEM_TIME AS OF o.p AS i ON o.m = i.item AND i.price > 5 "
+                "AND o.kind = i.kind"
+            ),
         ),
         rows=(("book", 5, "Emma"), ("toy", 2, "Ball")),
     ),
