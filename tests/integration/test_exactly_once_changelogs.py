@@ -124,7 +124,7 @@ class Change(msgspec.Struct, frozen=True):
         return msgspec.json.encode({"before": before, "after": after, "source": source, "op": self.op})
 
 
-def changes(count: int, seed: int) -> Iterator[Change]:
+def changes(count: int, seed: int, groups: int = GROUPS) -> Iterator[Change]:
     """About `count` records: rows appear, move between groups, change their values and go."""
     rng = random.Random(seed)
     rows: dict[int, tuple[str, int]] = {}
@@ -137,7 +137,7 @@ def changes(count: int, seed: int) -> Iterator[Change]:
             if rng.random() < 0.2:
                 yield Change(identity, "")
             continue
-        new = (f"group-{rng.randrange(GROUPS)}", rng.randrange(-100, 100))
+        new = (f"group-{rng.randrange(groups)}", rng.randrange(-100, 100))
         rows[identity] = new
         yield Change(identity, "u" if old is not None else "r" if number < count // 20 else "c", old, new)
 

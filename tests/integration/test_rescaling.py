@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_savepoints import AWAY, Pipeline, until, windows
+from tests.integration.test_savepoints import Pipeline, until, windows
 from tests.support.cluster import Cluster, Role
-from tests.support.standalone import POLL_S, GatewayError, late_rows, request
+from tests.support.standalone import AWAY, POLL_S, GatewayError, late_rows, request
 
 TIMEOUT_S = 90.0
 

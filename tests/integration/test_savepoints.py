@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 
 from tests.support import events as ev
 from tests.support.cluster import Cluster, Role
-from tests.support.standalone import POLL_S, GatewayError, late_rows, request
+from tests.support.standalone import AWAY, POLL_S, GatewayError, late_rows, request
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
 SETTINGS = {
@@ -28,7 +27,6 @@ SETTINGS = {
     "restart-strategy.fixed-delay.delay": "100 ms",
 }
 TIMEOUT_S = 90.0
-AWAY = (GatewayError, OSError, HTTPException)
 RECOVERY_PATH = "execution.state-recovery.path"
 WINDOW_COLUMNS = "k STRING, window_start TIMESTAMP(3), cnt BIGINT, total INT"
 WINDOW_QUERY = """SELECT k, window_start, COUNT(*), SUM(v)

@@ -6,11 +6,13 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from confluent_kafka import Producer
+
+from tests.support.topics import Record
 
 PARTITIONS = 4
 WATERMARK_DELAY_MS = 5_000
@@ -38,16 +40,18 @@ class Event(msgspec.Struct):
         return f'{{"id":{self.id},"k":"{self.k}","v":{self.v},"ts":"{text}","pad":"{pad}"}}'.encode()
 
 
-def events(count: int, seed: int, late_share: float = 0.0) -> Iterator[Event]:
-    """`count` events whose time advances evenly over EVENT_TIME_SPAN_MS; each is up to WATERMARK_DELAY_MS - 1 behind
-    its partition's newest, except a `late_share` that is 20–60 s behind."""
+def events(
+    count: int, seed: int, late_share: float = 0.0, span_ms: int = EVENT_TIME_SPAN_MS, keys: int = KEYS
+) -> Iterator[Event]:
+    """`count` events whose time advances evenly over `span_ms`; each is up to WATERMARK_DELAY_MS - 1 behind its
+    partition's newest, except a `late_share` that is 20–60 s behind."""
     rng = random.Random(seed)
     for i in range(count):
-        base = 60_000 + i * EVENT_TIME_SPAN_MS // count
+        base = 60_000 + i * span_ms // count
         behind = rng.randrange(WATERMARK_DELAY_MS)
         if late_share and rng.random() < late_share:
             behind = rng.randrange(20_000, 60_000)
-        yield Event(i, f"key-{rng.randrange(KEYS)}", rng.randrange(-1000, 1000), base - behind)
+        yield Event(i, f"key-{rng.randrange(keys)}", rng.randrange(-1000, 1000), base - behind)
 
 
 def window_totals(found: Iterator[Event]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -66,15 +70,17 @@ def time_text(ms: int) -> str:
     return (EPOCH + timedelta(milliseconds=ms)).strftime("%Y-%m-%d %H:%M:%S")
 
 
-class PacedProducer(threading.Thread):
-    """Sends events to `topic` evenly over `duration_s`. `join()` raises what went wrong."""
+class PacedRecords(threading.Thread):
+    """Sends records to their topics evenly over `duration_s`. `join()` raises what went wrong."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, found: list[Event], duration_s: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, records: Iterable[tuple[str, Record]], count: int, duration_s: float
+    ) -> None:
         super().__init__(name="paced-producer", daemon=True)
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         )
-        self._topic, self._events, self._duration_s = topic, found, duration_s
+        self._records, self._count, self._duration_s = records, count, duration_s
         self._failure: BaseException | None = None
 
     def run(self) -> None:
@@ -85,15 +91,17 @@ class PacedProducer(threading.Thread):
 
     def _send(self) -> None:
         start = time.monotonic()
-        for number, event in enumerate(self._events):
+        for number, (topic, record) in enumerate(self._records):
             if number % 500 == 0:
-                due = start + self._duration_s * number / len(self._events)
+                due = start + self._duration_s * number / self._count
                 self._producer.poll(max(0.0, due - time.monotonic()))
                 while time.monotonic() < due:
                     self._producer.poll(max(0.0, due - time.monotonic()))  # negative would wait for ever
             while True:
                 try:
-                    self._producer.produce(self._topic, event.encode(), partition=event.partition)
+                    self._producer.produce(
+                        topic, record.value, record.key, record.partition, timestamp=record.timestamp_ms or 0
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.05)
@@ -106,7 +114,19 @@ class PacedProducer(threading.Thread):
             raise self._failure
 
 
+class PacedProducer(PacedRecords):
+    """Of events, to one topic."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, found: list[Event], duration_s: float) -> None:
+        records = ((topic, Record(event.partition, None, event.encode())) for event in found)
+        super().__init__(bootstrap_servers, records, len(found), duration_s)
+
+
 def bounded_offsets(found: list[Event]) -> str:
     """`scan.bounded.specific-offsets` that ends each partition behind its last event."""
-    counts = Counter(event.partition for event in found)
+    return ended_at(Counter(event.partition for event in found))
+
+
+def ended_at(counts: Counter[int]) -> str:
+    """The same for so many records in each partition."""
     return ";".join(f"partition:{p},offset:{counts[p]}" for p in range(PARTITIONS))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ class GatewayError(Exception):
         self.status = status
         self.body = body
         self.rows = rows
+
+
+AWAY = (GatewayError, OSError, HTTPException)
+"""What a request meets whose JobManager is away or beginning anew."""
 
 
 @dataclass
