@@ -41,14 +41,14 @@ def schema(postgres: PostgresServer) -> Iterator[str]:
     """A schema of the test's own, first on the search path of `execute`."""
     name = f"t{uuid.uuid4().hex}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]
+        connection.execute(f"CREATE SCHEMA {name}")
         yield name
-        connection.execute(f"DROP SCHEMA {name} CASCADE")  # type: ignore[call-overload]
+        connection.execute(f"DROP SCHEMA {name} CASCADE")
 
 
 def execute(server: PostgresServer, schema: str, sql: str) -> None:
     with psycopg.connect(server.url, autocommit=True, options=f"-c search_path={schema}") as connection:
-        connection.execute(sql)  # type: ignore[call-overload]
+        connection.execute(sql)
 
 
 def options(server: PostgresServer, table: str, **more: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from planner.catalog import ComputedColumn, MetadataColumn, PhysicalColumn
 from planner.errors import Span, SqlError, SqlState, not_supported
 from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal, input_indexes, shift_inputs, substitute, walk
-from planner.logical.expressions import can_substitute, conjunction, identity
+from planner.logical.expressions import can_substitute, conjunction, identity, is_deterministic
 from planner.logical.join_conditions import conjuncts, equi_keys, retyped
 from planner.logical.nodes import AsOfJoin, Calc, Column, LookupJoin, Plan, Scan
 from planner.logical.time_attributes import demoted
@@ -55,14 +55,18 @@ def _no_lookups(join: AsOfJoin, table: Scan) -> SqlError:
     )
 
 
+def _unstable(join: AsOfJoin) -> SqlError:
+    hint = "Compute such columns above the join."
+    return not_supported("looking up a view with columns of another value each time", _span(join), hint)
+
+
 def _seen(join: AsOfJoin) -> _Seen:
     projections: tuple[Expression, ...] = identity(join.right.columns)
     filters: list[Expression] = []
     below = join.right
     while isinstance(below, Calc):
         if not can_substitute([*projections, *filters], below.projections):
-            hint = "Compute such columns above the join."
-            raise not_supported("looking up a view with columns of another value each time", _span(join), hint)
+            raise _unstable(join)
         filters = [*conjuncts(below.condition), *(substitute(f, below.projections) for f in filters)]
         projections = tuple(substitute(p, below.projections) for p in projections)
         below = below.input
@@ -126,6 +130,10 @@ class _Planning:
 
     def planned(self) -> Plan:
         join, width = self._join, self._width
+        read = frozenset().union(*(input_indexes(part) for part in conjuncts(join.condition)))
+        if any(width + i in read and not is_deterministic(p) for i, p in enumerate(self._seen.projections)):
+            # It would be another value in the condition than in the row.
+            raise _unstable(join)
         parts = [shift_inputs(f, {i: width + i for i in input_indexes(f)}) for f in self._seen.filters]
         parts += self._over_table(conjuncts(join.condition))
         if any(_reads_metadata(part) for part in parts):

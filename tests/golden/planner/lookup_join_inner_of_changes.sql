@@ -1,0 +1,2 @@
+EXPLAIN INSERT INTO upserts (k, v) SELECT a.k, i.id FROM (SELECT k, COUNT(*) AS c FROM src GROUP BY k) a
+JOIN items FOR SYSTEM_TIME AS OF PROCTIME() AS i ON CAST(a.c AS INT) = i.id
