@@ -30,7 +30,6 @@ OPTION_NAMES = frozenset(
 )
 _PARAMETERS = {
     "user": "user",
-    "password": "password",
     "sslmode": "sslmode",
     "sslrootcert": "sslrootcert",
     "sslcert": "sslcert",
@@ -120,7 +119,9 @@ def _connection(url: str) -> dict[str, str]:
             raise OptionError(
                 f"'url' has the parameter '{name}', which is not supported",
                 option="url",
-                hint=f"Known: {', '.join(sorted(_PARAMETERS))}.",
+                hint="Use the option 'password', which is hidden wherever the table is shown."
+                if name == "password"
+                else f"Known: {', '.join(sorted(_PARAMETERS))}.",
             )
         found[_PARAMETERS[name]] = value
     return found

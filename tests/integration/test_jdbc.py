@@ -22,6 +22,7 @@ from connectors.jdbc.connector import CONNECTOR
 from planner.ir import types as t
 from planner.ir.types import DataType, Field
 from runtime.checkpoint.manifest import CheckpointManifest
+from tests.support.cluster import Cluster
 from tests.support.local_cluster import LocalCluster
 from tests.support.local_session import LocalSession, memory_tables
 from tests.support.memory_tables.connector import Change, MemoryTable
@@ -195,6 +196,7 @@ def test_a_lost_connection_is_made_anew_and_close_ends_a_query(postgres: Postgre
         ({"url": "jdbc:mysql://h/d"}, "must be one of PostgreSQL"),
         ({"url": "jdbc:postgresql://h:1"}, "must be like"),
         ({"url": "jdbc:postgresql://h/d?loglevel=1"}, "'loglevel', which is not supported"),
+        ({"url": "jdbc:postgresql://h/d?password=x"}, "'password', which is not supported"),
         ({"driver": "com.mysql.Driver"}, "'driver' must be"),
         ({"lookup__cache": "SOME"}, "must be one of NONE, PARTIAL, FULL"),
         ({"lookup__partial-cache__max-rows": "10"}, "does nothing with 'lookup.cache' = 'NONE'"),
@@ -316,3 +318,48 @@ def test_a_job_killed_in_the_middle_answers_once(
 
 def test_connector_is_found_by_name() -> None:
     assert registry.connector("jdbc") is CONNECTOR
+
+
+@pytest.mark.timeout(200)
+def test_slots_killed_while_files_are_joined_with_a_table(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    rows, out = 12_000, tmp_path / "out"
+    execute(postgres, schema, "CREATE TABLE names (id bigint PRIMARY KEY, name text)")
+    execute(postgres, schema, "INSERT INTO names SELECT i, 'name ' || i FROM generate_series(0, 99, 2) i")
+    with Cluster(tmp_path / "data", taskmanagers=1, slots=2) as cluster:
+        session = cluster.session(
+            {
+                "parallelism.default": "2",
+                "execution.checkpointing.interval": "300 ms",
+                "restart-strategy.type": "fixed-delay",
+                "restart-strategy.fixed-delay.attempts": "1000",
+                "restart-strategy.fixed-delay.delay": "100 ms",
+            }
+        )
+        session.execute(
+            f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '2000',
+              'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{rows - 1}')"""
+        )
+        given = ", ".join(f"'{key}' = '{value}'" for key, value in options(postgres, f"{schema}.names").items())
+        session.execute(
+            f"CREATE TABLE names (id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ({given}, "
+            "'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '10')"
+        )
+        session.execute(
+            f"CREATE TABLE dst (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{out}', "
+            "'format' = 'csv')"
+        )
+        job_id = session.execute(
+            """INSERT INTO dst SELECT s.id, n.name FROM src s
+            LEFT JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS n ON n.id = MOD(s.id, 100)"""
+        ).job_id
+        assert job_id is not None
+        for pause_s in (0.7, 1.1):
+            cluster.wait_for_job(job_id, "RUNNING", 60.0)
+            threading.Event().wait(pause_s)  # the moment of the fault, not a synchronisation
+            cluster.kill("slot", 0)
+        cluster.wait_for_job(job_id, "FINISHED", 90.0)
+    lines = [line.split(",") for path in out.glob("part-*.csv") for line in path.read_text().splitlines()]
+    expected = [[str(i), f"name {i % 100}" if i % 2 == 0 else ""] for i in range(rows)]
+    assert sorted([i, name.strip('"')] for i, name in lines) == sorted(expected)
