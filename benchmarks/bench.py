@@ -24,7 +24,7 @@ from benchmarks import cluster as cluster_costs
 from benchmarks.latency import Load, latencies_ms
 from benchmarks.meter import Meter, Usage
 from benchmarks.raw import STAGES
-from benchmarks.topics import COLUMNS, PARTITIONS, count_committed, create, fill
+from benchmarks.topics import COLUMNS, PARTITIONS, count_committed, create, fill, fill_auctions
 from server.demo.cluster import LocalCluster, Session
 from tests.support.kafka import broker_for_tests
 
@@ -40,6 +40,8 @@ JOB_TIMEOUT_S = 600.0
 DECLARED = (
     "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `dateTime` TIMESTAMP(3), extra STRING"
 )
+
+AUCTIONS = "id BIGINT, seller BIGINT, category INT, reserve BIGINT"
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,10 @@ class Pipeline:
     topic: str = "bids"
     sink_connector: str = "kafka"
     watermark: bool = True
-    other_tables: tuple[str, ...] = ()
-    """Definitions of what it reads beside bids; `{keys}` stands for how many auctions there are."""
+    auction_columns: tuple[str, ...] = ()
+    """Those that it reads of a topic of as many auctions as there are keys. The rates are those of bids: consuming and
+    decoding auctions counts for the pipeline and for the raw libraries, both as part of what a bid costs."""
 
-
-AUCTIONS = """CREATE TEMPORARY TABLE auctions (
-    id BIGINT, seller BIGINT, category INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
-    'connector' = 'datagen', 'number-of-rows' = '{keys}', 'rows-per-second' = '100000000',
-    'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{keys}')"""
 
 PIPELINES = (
     Pipeline(
@@ -109,7 +107,7 @@ PIPELINES = (
         0.30,
         topic="bids-of-a-million",
         watermark=False,
-        other_tables=(AUCTIONS,),
+        auction_columns=("id", "seller", "category"),
     ),
 )
 
@@ -129,7 +127,8 @@ class Bench:
         self._cluster = cluster
         self._rows = rows
         self._made = 0
-        create(bootstrap_servers, "few-bids")
+        create(bootstrap_servers, "few-bids", "few-auctions")
+        fill_auctions(bootstrap_servers, "few-auctions", ROWS_OF_START_RUN)
         fill(bootstrap_servers, "few-bids", ROWS_OF_START_RUN)
         self.bytes_per_row = 0.0
 
@@ -139,6 +138,9 @@ class Bench:
             create(self._bootstrap_servers, topic)
             written = fill(self._bootstrap_servers, topic, self._rows, KEYS if topic != "bids" else 0)
             self.bytes_per_row = written / self._rows
+        if any(pipeline.auction_columns for pipeline in pipelines):
+            create(self._bootstrap_servers, "auctions")
+            fill_auctions(self._bootstrap_servers, "auctions", KEYS)
 
     def run(self, pipeline: Pipeline, topic: str, rows: int) -> Run:
         """One job over one topic, from submission to FINISHED."""
@@ -147,7 +149,7 @@ class Bench:
         create(self._bootstrap_servers, target)
         session = Session(self._cluster)
         try:
-            for statement in self._tables(pipeline, topic, target, keys=min(rows, KEYS)):
+            for statement in self._tables(pipeline, topic, target):
                 session.run(statement)
             meter, began_s = Meter(self._cluster.pid), time.perf_counter()
             session.wait(session.insert(f"INSERT INTO sink {pipeline.query}"), JOB_TIMEOUT_S)
@@ -160,14 +162,15 @@ class Bench:
             raise RuntimeError(f"{pipeline.name}: {written} rows in {target}, expected {pipeline.rows_out(rows)}")
         return run
 
-    def _tables(
-        self, pipeline: Pipeline, topic: str, target: str, *, bounded: bool = True, keys: int = KEYS
-    ) -> list[str]:
+    def _tables(self, pipeline: Pipeline, topic: str, target: str, *, bounded: bool = True) -> list[str]:
         where = f"'properties.bootstrap.servers' = '{self._bootstrap_servers}'"
         watermark = ", WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '1' SECOND" if pipeline.watermark else ""
-        source = f"""CREATE TEMPORARY TABLE bids ({DECLARED}{watermark}) WITH (
-              'connector' = 'kafka', 'format' = 'json', {where}, 'topic' = '{topic}',
-              'scan.startup.mode' = 'earliest-offset'{", 'scan.bounded.mode' = 'latest-offset'" if bounded else ""})"""
+        reading = f"""'connector' = 'kafka', 'format' = 'json', {where}, 'scan.startup.mode' = 'earliest-offset'
+              {", 'scan.bounded.mode' = 'latest-offset'" if bounded else ""}"""
+        sources = [f"CREATE TEMPORARY TABLE bids ({DECLARED}{watermark}) WITH ({reading}, 'topic' = '{topic}')"]
+        if pipeline.auction_columns:
+            few = "few-auctions" if topic == "few-bids" else "auctions"
+            sources.append(f"CREATE TEMPORARY TABLE auctions ({AUCTIONS}) WITH ({reading}, 'topic' = '{few}')")
         formats = "'format' = 'json', 'scan.startup.mode' = 'earliest-offset'"
         if pipeline.sink_connector == "upsert-kafka":
             formats = "'key.format' = 'json', 'value.format' = 'json'"
@@ -175,8 +178,7 @@ class Bench:
               'connector' = '{pipeline.sink_connector}',
               {formats}, {where}, 'topic' = '{target}',
               'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = 'bench-{target}')"""
-        others = [table.format(keys=keys) for table in pipeline.other_tables]
-        return [f"SET 'execution.checkpointing.interval' = '{INTERVAL_MS} ms'", source, sink, *others]
+        return [f"SET 'execution.checkpointing.interval' = '{INTERVAL_MS} ms'", *sources, sink]
 
     def latency_ms(self, pipeline: Pipeline, rows_per_s: float) -> tuple[float, float]:
         """Median and 99th percentile of a pipeline that never ends, at a steady rate."""
@@ -203,9 +205,14 @@ class Bench:
         self._made += 1
         target = f"raw-{self._made}"
         create(self._bootstrap_servers, target)
+        cpu_s = self._raw_cpu_s(pipeline.topic, pipeline.columns, target, stage, parallelism)
+        if pipeline.auction_columns:
+            cpu_s += self._raw_cpu_s("auctions", pipeline.auction_columns, target, stage, parallelism)
+        return cpu_s
+
+    def _raw_cpu_s(self, topic: str, columns: Sequence[str], target: str, stage: str, parallelism: int) -> float:
         command = [sys.executable, "-m", "benchmarks.raw", "--bootstrap-servers", self._bootstrap_servers]
-        command += ["--topic", pipeline.topic, "--target", target]
-        command += ["--stage", stage, "--columns", ",".join(pipeline.columns)]
+        command += ["--topic", topic, "--target", target, "--stage", stage, "--columns", ",".join(columns)]
         shares = [",".join(map(str, range(first, PARTITIONS, parallelism))) for first in range(parallelism)]
         running = [
             subprocess.Popen([*command, "--partitions", share], stdout=subprocess.PIPE) for share in shares if share
@@ -230,7 +237,9 @@ def measure(bench: Bench, pipeline: Pipeline, rows: int, runs: int, parallelism:
     floor_s = floors[pipeline.raw_stages[-1]]
     steady_s = cpu_s - start_cpu_s
     print(f"\nKafka -> {pipeline.name} -> Kafka")
-    print(f"  {rows:,} rows of {bench.bytes_per_row:.0f} bytes, parallelism {parallelism}, median of {runs} runs")
+    beside = f", beside {KEYS:,} auctions" if pipeline.auction_columns else ""
+    size = f"{rows:,} rows of {bench.bytes_per_row:.0f} bytes{beside}"
+    print(f"  {size}, parallelism {parallelism}, median of {runs} runs")
     running = (rows - ROWS_OF_START_RUN) / steady_s
     print(f"  pipeline          {rows / cpu_s:>11,.0f} rows per CPU second, start and stop of the job included")
     print(f"  pipeline, running {running:>11,.0f} rows per CPU second")

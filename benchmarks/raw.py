@@ -20,7 +20,7 @@ import pyarrow as pa
 from arro3.io import read_json
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.topics import COLUMNS, PARTITIONS
+from benchmarks.topics import AUCTION_COLUMNS, COLUMNS, PARTITIONS
 from connectors.formats.json.format import FORMAT
 from planner.ir.types import arrow_schema
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--columns", default=",".join(column.name for column in COLUMNS))
     arguments = parser.parse_args()
     names = arguments.columns.split(",")
-    columns = tuple(column for column in COLUMNS if column.name in names)
+    columns = tuple(column for column in (*COLUMNS, *AUCTION_COLUMNS) if column.name in names)
     internal = arrow_schema(tuple(column.type for column in columns))
     wanted = pa.schema([pa.field(c.name, t) for c, t in zip(columns, internal.types, strict=True)])
     encoder = FORMAT.encoder(columns, {}, "UTC")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -12,7 +14,7 @@ from connectors.formats.json.format import FORMAT
 from connectors.generated import GeneratorSplit
 from connectors.nexmark.connector import Rows
 from connectors.nexmark.events import BID, Settings
-from planner.ir.types import BIGINT, STRING, Field, timestamp
+from planner.ir.types import BIGINT, INT, STRING, Field, timestamp
 
 PARTITIONS = 4
 EVENTS_PER_SECOND = 20_000
@@ -29,6 +31,8 @@ COLUMNS = (
     Field("dateTime", timestamp(3)),
     Field("extra", STRING),
 )
+
+AUCTION_COLUMNS = (Field("id", BIGINT), Field("seller", BIGINT), Field("category", INT), Field("reserve", BIGINT))
 
 
 def create(bootstrap_servers: str, *names: str) -> None:
@@ -57,19 +61,44 @@ def fill(bootstrap_servers: str, topic: str, rows: int, keys: int = 0) -> int:
         if keys:
             auctions = pa.array(random.integers(0, keys, batch.num_rows))
             batch = pa.RecordBatch.from_arrays([auctions, *batch.columns[1:]], schema=batch.schema)
-        values = encoder.encode(batch)
-        for partition in range(PARTITIONS):
-            chosen = values.take(np.arange(partition, len(values), PARTITIONS)).to_pylist()
-            accepted = producer.produce_batch(topic, [{"value": value} for value in chosen], partition)
-            if accepted != len(chosen):
-                raise RuntimeError(f"Kafka's client took {accepted} of {len(chosen)} records")
-            bytes_written += sum(map(len, filter(None, chosen)))
+        bytes_written += _produce(producer, topic, encoder.encode(batch))
         written += batch.num_rows
-        while len(producer) > 500_000:
-            producer.poll(0.05)
+    _flush(producer)
+    return bytes_written
+
+
+def fill_auctions(bootstrap_servers: str, topic: str, count: int) -> None:
+    """Write auctions 0 to count - 1, in no order."""
+    random = np.random.default_rng(8)
+    encoder = FORMAT.encoder(AUCTION_COLUMNS, {}, "UTC")
+    client = {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer(client)
+    order = random.permutation(count)
+    for first in range(0, count, ROWS_PER_BATCH):
+        ids = order[first : first + ROWS_PER_BATCH]
+        numbers: list[Any] = [ids, random.integers(0, count, len(ids)), (ids % 20).astype(np.int32), ids * 3]
+        batch = pa.RecordBatch.from_arrays([pa.array(n) for n in numbers], names=[c.name for c in AUCTION_COLUMNS])
+        _produce(producer, topic, encoder.encode(batch))
+    _flush(producer)
+
+
+def _produce(producer: Producer, topic: str, values: pa.Array[Any]) -> int:
+    """Spread records over the partitions; their bytes."""
+    bytes_written = 0
+    for partition in range(PARTITIONS):
+        chosen = values.take(np.arange(partition, len(values), PARTITIONS)).to_pylist()
+        accepted = producer.produce_batch(topic, [{"value": value} for value in chosen], partition)
+        if accepted != len(chosen):
+            raise RuntimeError(f"Kafka's client took {accepted} of {len(chosen)} records")
+        bytes_written += sum(map(len, filter(None, chosen)))
+    while len(producer) > 500_000:
+        producer.poll(0.05)
+    return bytes_written
+
+
+def _flush(producer: Producer) -> None:
     if producer.flush(TIMEOUT_S):
         raise RuntimeError("Kafka did not take all records in time")
-    return bytes_written
 
 
 def count_committed(bootstrap_servers: str, topic: str) -> int:

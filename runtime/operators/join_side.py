@@ -18,14 +18,18 @@ import pyarrow as pa
 from planner.ir.operators import ChangelogMode, Join, JoinKind
 from planner.ir.types import arrow_schema
 from runtime.elements import Batch
-from runtime.key_groups import KeyGroups, hash_columns, key_group
+from runtime.key_groups import Hashes, KeyGroups, hash_columns, key_group
 from runtime.operators.group_aggregate_scan import Bools, Ints
 from runtime.operators.grouping import group_ids
+from runtime.operators.pairs import taken, without_nulls
 from runtime.operators.running_counts import CountSteps, adds_of, count_steps, heads, signs
 from runtime.state.prefix_index import expand
 from runtime.state.protocol import KeyedStateBackend, KeyedTable, Slots
 
 Array = Any
+
+SHARED_FROM = 2
+"""Candidates per row of a batch from which on rows with equal keys share them."""
 
 
 class Layout(StrEnum):
@@ -96,14 +100,15 @@ def side_specs(node: Join) -> tuple[SideSpec, SideSpec]:
 
 
 class SideRows(msgspec.Struct, frozen=True):
-    """Rows of one side. `adds` None: all add. `usable` are those whose key can match (None: all); `keys` and `groups`
-    are theirs."""
+    """Rows of one side. `adds` None: all add. `usable` are those whose key can match (None: all); `keys`, `hashes`
+    and `groups` are theirs."""
 
     rows: pa.RecordBatch
     kinds: Any
     adds: Bools | None
     usable: Ints | None
     keys: Sequence[Array]
+    hashes: Hashes
     groups: KeyGroups
 
     @property
@@ -192,20 +197,16 @@ class JoinSide:
         count = rows.num_rows
         if not self.spec.keys:
             # All in the first key group, which is the first subtask's: there all rows go.
-            groups = np.zeros(count, dtype=np.int16)
-            return SideRows(rows, kinds, adds, None, [pa.array(np.zeros(count, dtype=np.int8))], groups)
+            groups, none = np.zeros(count, dtype=np.int16), [pa.array(np.zeros(count, dtype=np.int8))]
+            return SideRows(rows, kinds, adds, None, none, hash_columns(none), groups)
         keys: list[Array] = [rows.column(i) for i in self.spec.keys]
-        unusable = np.zeros(count, dtype=np.bool_)
-        for key, null_safe in zip(keys, self.spec.null_safe, strict=True):
-            if not null_safe and key.null_count and not keeps_all:
-                unusable |= key.is_null().to_numpy(zero_copy_only=False)
         usable = None
-        if unusable.any():
-            usable = np.flatnonzero(~unusable)
-            index: Any = pa.array(usable)
-            keys = [key.take(index) for key in keys]
-        groups = key_group(hash_columns(keys), self._max_parallelism)
-        return SideRows(rows, kinds, adds, usable, keys, groups)
+        able = None if keeps_all else without_nulls(keys, self.spec.null_safe)
+        if able is not None:
+            usable = np.flatnonzero(able)
+            keys = taken(keys, usable)
+        hashes = hash_columns(keys)
+        return SideRows(rows, kinds, adds, usable, keys, hashes, key_group(hashes, self._max_parallelism))
 
     # ----------------------------------------------------------------------------------------------------- look-ups
 
@@ -219,26 +220,29 @@ class JoinSide:
             slots = self._table.find(others.keys, others.groups)
             counts = (slots >= 0).astype(np.int64)
         else:
-            ids = group_ids(others.keys) if len(others.groups) > 1 else starts
-            starts, counts, slots = self._with_prefix(others, ids)
+            starts, counts, slots = self._with_prefix(others)
         if others.usable is None:
             return Candidates(starts, counts, slots)
         all_starts, all_counts = np.zeros((2, others.count), dtype=np.int64)
         all_starts[others.usable], all_counts[others.usable] = starts, counts
         return Candidates(all_starts, all_counts, slots)
 
-    def _with_prefix(self, others: SideRows, ids: Ints) -> tuple[Ints, Ints, Slots]:
-        distinct = int(ids.max(initial=-1)) + 1
-        keys, groups = others.keys, others.groups
-        if distinct < len(ids):
-            first = np.empty(distinct, dtype=np.int64)
-            first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-            index: Any = pa.array(first)
-            keys, groups = [key.take(index) for key in keys], groups[first]
-        which, slots = self._table.find_prefix(keys, groups)
-        counts = np.bincount(which, minlength=distinct)
+    def _with_prefix(self, others: SideRows) -> tuple[Ints, Ints, Slots]:
+        keys, groups, hashes = others.keys, others.groups, others.hashes
+        row_count = self._table.prefix_row_count(hashes)
+        ids = None
+        if row_count is None or row_count > SHARED_FROM * len(hashes):
+            # What many rows of the batch meet is looked at once.
+            ids = group_ids(keys)
+            distinct = int(ids.max(initial=-1)) + 1
+            if distinct < len(ids):
+                first = np.empty(distinct, dtype=np.int64)
+                first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
+                keys, groups, hashes = taken(keys, first), groups[first], hashes[first]
+        which, slots = self._table.find_prefix(keys, groups, hashes)
+        counts = np.bincount(which, minlength=len(hashes))
         starts = np.cumsum(counts) - counts
-        return starts[ids], counts[ids], slots
+        return (starts, counts, slots) if ids is None else (starts[ids], counts[ids], slots)
 
     def weights(self, slots: Slots) -> Ints | None:
         """How many equal rows there are; None: one of each."""
@@ -280,10 +284,10 @@ class JoinSide:
                 self._replace(changes, adds, matches)
 
     def _append(self, changes: SideRows, matches: Ints | None) -> None:
-        first = self._table.next_sequence
-        numbers = pa.array(np.arange(first, first + len(changes.groups)))
-        slots, _ = self._table.slots([*changes.keys, numbers], changes.groups)
-        self._write(slots, changes, None, matches)
+        values = [changes.of_usable(i) for i in self._values]
+        if self.spec.counts_matches:
+            values.insert(0, pa.array(np.zeros(len(changes.groups), dtype=np.int64) if matches is None else matches))
+        self._table.append(changes.keys, changes.groups, values, changes.hashes)
 
     def _replace(self, changes: SideRows, adds: Bools | None, matches: Ints | None) -> None:
         more: list[Array] = [changes.of_usable(i) for i in self._more_keys]

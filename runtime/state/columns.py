@@ -66,6 +66,9 @@ class Column(Protocol):
     def write(self, slots: Slots, values: Array) -> None:
         """Of a slot that occurs several times the last value stands."""
 
+    def fill(self, slots: Slots, values: Array) -> None:
+        """Values of rows that are new."""
+
     def read(self, slots: Slots) -> Array:
         """An Arrow array of its own memory."""
 
@@ -153,6 +156,9 @@ class FixedColumn:
         if self._valid is not None:
             self._valid[slots] = True if nulls is None else ~nulls
 
+    def fill(self, slots: Slots, values: Array) -> None:
+        self.write(slots, values)
+
     def read(self, slots: Slots) -> Array:
         values = self.values[slots]
         nulls = None if self._valid is None else ~self._valid[slots]
@@ -239,12 +245,19 @@ class BytesColumn:
         if values.type != self.kind:
             values = values.cast(self.kind)
         views = views_of(values)
-        if len(slots) > 1:
+        if len(slots) > 1 and not (slots[1:] > slots[:-1]).all():
             # A slot counts once, with its last value, or its bytes would be counted as live twice.
             kept = last_of_each(slots)
             if len(kept) < len(slots):
                 slots, views, values = slots[kept], views[kept], values.take(pa.array(kept))
         self._live_bytes -= int(_long_lengths(self._views[slots]).sum())
+        self._append(views, values)
+        self._views[slots] = views
+
+    def fill(self, slots: Slots, values: Array) -> None:
+        if values.type != self.kind:
+            values = values.cast(self.kind)
+        views = views_of(values)
         self._append(views, values)
         self._views[slots] = views
 
@@ -397,6 +410,9 @@ class NestedColumn:
 
     def write(self, slots: Slots, values: Array) -> None:
         self._bytes.write(slots, encode(values))
+
+    def fill(self, slots: Slots, values: Array) -> None:
+        self._bytes.fill(slots, encode(values))
 
     def read(self, slots: Slots) -> Array:
         return decode(self.kind, self._bytes.read(slots))

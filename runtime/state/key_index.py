@@ -117,6 +117,18 @@ class KeyIndex:
         slots[first] = new_slots
         return slots[owners], first
 
+    def drop_entries(self) -> None:
+        """No key is looked up any more."""
+        if self._entry_count or self._old is not None:
+            self._table = np.full(TABLE_SIZE_MIN, EMPTY, dtype=np.int32)
+            self._old = self._next = self._ways = None
+            self._entry_count = self._next_filled = 0
+
+    def take_in(self, slots: Rows) -> None:
+        """Slots of new rows whose keys are not looked up (see `drop_entries`)."""
+        self.live[slots] = True
+        self.live_count += len(slots)
+
     def free(self, slots: Rows) -> None:
         """The keys of these (distinct, live) slots are no longer in the index."""
         self.hashes[slots] = ~self.hashes[slots]

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from runtime.key_groups import KeyGroups, hash_columns
+from runtime.key_groups import Hashes, KeyGroups, hash_columns
 from runtime.state.change_log import ChangeLog
-from runtime.state.columns import FixedColumn, last_of_each
+from runtime.state.columns import last_of_each
 from runtime.state.errors import SegmentError
 from runtime.state.key_index import Mask, Rows
 from runtime.state.prefix_index import PrefixIndex, counted
 from runtime.state.protocol import Slots
 from runtime.state.row_store import REMOVED_FIELD, KeyBatch, RowStore, TableShape
 from runtime.state.segment_chain import SnapshotPlan, TableChain
+from runtime.state.table_reads import TableReads
 from runtime.state.table_snapshot import Capture, TableCapture
 
 Array = Any
@@ -29,7 +29,7 @@ LOG_SHARE = 8
 """A log of removals larger than both (bytes, one part in so many of the table) makes the next snapshot a full one."""
 
 
-class MemoryKeyedTable:
+class MemoryKeyedTable(TableReads):
     """See `KeyedTable`. Used by its task's thread; an open snapshot reads rows in another one, under the lock that
     every structural change and every announced change of rows takes."""
 
@@ -95,32 +95,32 @@ class MemoryKeyedTable:
             slots[found[self._expired(slots[found])]] = -1
         return slots
 
-    def find_prefix(self, prefix: Sequence[Array], groups: KeyGroups) -> tuple[Slots, Slots]:
+    def append(
+        self, prefix: Sequence[Array], groups: KeyGroups, values: Sequence[Array], hashes: Hashes | None = None
+    ) -> None:
+        assert len(self.shape.keys) == self.shape.prefix_length + 1
+        numbers = pa.array(np.arange(self._next_sequence, self._next_sequence + len(groups)))
+        with self.lock:
+            self.store.index.drop_entries()
+            slots = self._make_rows([*prefix, numbers], groups, None, hashes, values)
+            self.store.index.take_in(slots)
+            self._check_size()
+
+    def prefix_row_count(self, hashes: Hashes) -> int | None:
+        assert self._prefixes is not None
+        return self._prefixes.row_count(hashes)
+
+    def find_prefix(
+        self, prefix: Sequence[Array], groups: KeyGroups, hashes: Hashes | None = None
+    ) -> tuple[Slots, Slots]:
         assert self._prefixes is not None
         assert len(prefix) == self.shape.prefix_length
-        batch = self.store.batch(prefix, len(groups))
+        batch = self.store.batch(prefix, len(groups), hashes)
         rows, slots = self._prefixes.find(batch.hashes)
         kept = batch.same_stored(slots, rows)
         if self.shape.ttl_ms:
             kept &= ~self._expired(slots)
         return (rows, slots) if kept.all() else (rows[kept], slots[kept])
-
-    def keys(self, slots: Slots) -> list[Array]:
-        return [column.read(slots) for column in self.store.key_columns]
-
-    def key(self, column: int, slots: Slots) -> Array:
-        return self.store.key_columns[column].read(slots)
-
-    def read(self, column: int, slots: Slots) -> Array:
-        return self.store.value_columns[column].read(slots)
-
-    def numbers(self, column: int) -> npt.NDArray[Any]:
-        values = self.store.value_columns[column]
-        field = self.shape.values.field(column)
-        assert isinstance(values, FixedColumn)
-        assert not field.nullable
-        assert pa.types.is_primitive(field.type), f"{field} cannot be used in place"
-        return values.values[: self.store.slot_count]
 
     def all_slots(self) -> Iterator[Slots]:
         first = 0
@@ -239,13 +239,25 @@ class MemoryKeyedTable:
         expired: Mask = self.store.last_write[slots] + self.shape.ttl_ms <= self._now()
         return expired
 
-    def _make_rows(self, keys: Sequence[Array], groups: KeyGroups, first: Rows) -> Slots:
-        """Slots for new rows whose keys are in the batch's rows `first`."""
-        slots = self.store.allocate(len(first))
+    def _make_rows(
+        self,
+        keys: Sequence[Array],
+        groups: KeyGroups,
+        first: Rows | None,
+        hashes: Hashes | None = None,
+        values: Sequence[Array] | None = None,
+    ) -> Slots:
+        """Slots for new rows whose keys are in the batch's rows `first` (None: in all). `hashes`: of the prefixes of
+        all rows."""
+        count = len(groups) if first is None else len(first)
+        slots = self.store.allocate(count)
         for capture in self._captures:
             capture.exclude(slots)
-        taken = keys if len(first) == len(groups) else [key.take(pa.array(first)) for key in keys]
-        self.store.fill(slots, taken, groups[first])
+        if first is None or count == len(groups):
+            taken, own_groups = keys, groups
+        else:
+            taken, own_groups = [key.take(pa.array(first)) for key in keys], groups[first]
+        self.store.fill(slots, taken, own_groups, values)
         self.store.changed[slots] = self.chain.epoch
         if self.shape.ttl_ms:
             self.store.last_write[slots] = self._now()
@@ -253,7 +265,9 @@ class MemoryKeyedTable:
             self.store.sequence[slots] = np.arange(self._next_sequence, self._next_sequence + len(slots))
             self._next_sequence += len(slots)
             self._prefixes.grow(self.store.capacity)
-            self._prefixes.add(slots, hash_columns(taken[: self.shape.prefix_length]))
+            if hashes is None:
+                hashes = hash_columns(taken[: self.shape.prefix_length])
+            self._prefixes.add(slots, hashes)
         return slots
 
     def _preserve(self, slots: Slots) -> None:

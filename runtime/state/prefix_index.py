@@ -40,6 +40,8 @@ class PrefixIndex:
         self._unused = 0
         self._id_of_row: Ints = np.zeros(1, dtype=np.int32)
         self._place_of_row: Ints = np.zeros(1, dtype=np.int32)
+        self._found: tuple[Hashes, Rows] | None = None
+        """What was looked up last, and the ids found; as long as no id has come or gone."""
 
     @property
     def byte_size(self) -> int:
@@ -75,6 +77,7 @@ class PrefixIndex:
         """Rows (distinct) that are gone."""
         if not len(slots):
             return
+        self._found = None
         ids = self._id_of_row[slots]
         self._slots[self._start[ids] + self._place_of_row[slots]] = HOLE
         distinct, counts = counted(ids)
@@ -91,12 +94,25 @@ class PrefixIndex:
 
     def find(self, hashes: Hashes) -> tuple[Rows, Rows]:
         """Index into `hashes`, and slot, of every row whose prefix has that hash; ordered by index, then by age."""
-        ids = self._ids.find(hashes, _all_equal)
-        known = np.flatnonzero(ids >= 0)
-        owners, places = expand(self._start[ids[known]], self._length[ids[known]])
-        slots = self._slots[places]
+        ids = self._find_ids(hashes)
+        known = (ids >= 0).nonzero()[0]
+        if len(known) < len(ids):
+            ids = ids[known]
+        starts, lengths = self._start[ids], self._length[ids]
+        if lengths.max(initial=0) == 1 == lengths.min(initial=1):
+            owners, slots = known, self._slots[starts]
+        else:
+            own, places = expand(starts, lengths)
+            owners, slots = known[own], self._slots[places]
         present = slots != HOLE
-        return known[owners[present]], slots[present].astype(np.int64)
+        if not present.all():
+            owners, slots = owners[present], slots[present]
+        return owners, slots.astype(np.int64)
+
+    def row_count(self, hashes: Hashes) -> int:
+        """No more rows would `find` give."""
+        ids = self._find_ids(hashes)
+        return int(self._length[ids[ids >= 0]].sum())
 
     def incomplete(self, hashes: Hashes) -> Rows:
         """Index of the hashes of which not all rows are known to be here (see `complete`)."""
@@ -129,7 +145,15 @@ class PrefixIndex:
         self._slots, self._end, self._unused = slots, int(rooms.sum()), 0
         self._start[ids], self._room[ids] = starts, rooms
 
+    def _find_ids(self, hashes: Hashes) -> Rows:
+        if self._found is not None and self._found[0] is hashes:
+            return self._found[1]
+        ids = self._ids.find(hashes, _all_equal)
+        self._found = (hashes, ids)
+        return ids
+
     def _ids_of(self, hashes: Hashes) -> Rows:
+        self._found = None
         ids = self._ids.find(hashes, _all_equal)
         missing = np.flatnonzero(ids < 0)
         if len(missing):
@@ -169,10 +193,11 @@ class PrefixIndex:
             self._slots = grown(self._slots, max(end, int(len(self._slots) * 1.5)))
         starts = self._end + np.cumsum(rooms) - rooms
         lengths = self._length[ids]
-        _, places = expand(self._start[ids], lengths)
-        _, new_places = expand(starts, lengths)
-        self._slots[new_places] = self._slots[places]
-        self._unused += int(self._room[ids].sum())
+        if lengths.any():
+            _, places = expand(self._start[ids], lengths)
+            _, new_places = expand(starts, lengths)
+            self._slots[new_places] = self._slots[places]
+            self._unused += int(self._room[ids].sum())
         self._start[ids], self._room[ids] = starts, rooms
         self._end = end
 

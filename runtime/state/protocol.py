@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from runtime.checkpoint.snapshot import SegmentHandle
-from runtime.key_groups import KeyGroups
+from runtime.key_groups import Hashes, KeyGroups
 
 KEY_GROUP_FIELD = pa.field("key_group", pa.int16(), nullable=False)
 """First column of every block of state."""
@@ -70,10 +70,27 @@ class KeyedTable(Protocol):
     def find(self, keys: Sequence[pa.Array[Any]], groups: KeyGroups) -> Slots:
         """Slot of each row's key, -1 where there is none."""
 
-    def find_prefix(self, prefix: Sequence[pa.Array[Any]], groups: KeyGroups) -> tuple[Slots, Slots]:
+    def append(
+        self,
+        prefix: Sequence[pa.Array[Any]],
+        groups: KeyGroups,
+        values: Sequence[pa.Array[Any]],
+        hashes: Hashes | None = None,
+    ) -> None:
+        """New rows with all their value columns. Their key is `prefix` and, as the one more column that such a table's
+        key has, `next_sequence` and what follows. Rows of this table are found by their prefix only, never by `slots`
+        or `find`. `hashes`: of `prefix` (see `hash_columns`), if they are known. Raises StateTooLargeError."""
+
+    def prefix_row_count(self, hashes: Hashes) -> int | None:
+        """No more rows would `find_prefix` give for prefixes with these hashes, equal ones counted each time; None
+        where this is not known. The look-up is shared by a `find_prefix` that is given the same hashes next."""
+
+    def find_prefix(
+        self, prefix: Sequence[pa.Array[Any]], groups: KeyGroups, hashes: Hashes | None = None
+    ) -> tuple[Slots, Slots]:
         """All rows whose first key columns equal a row of `prefix` (as many columns as the table was made with):
-        index into `prefix`, and slot; ordered by index, then by the order in which the rows were made. The rows of
-        `prefix` are distinct."""
+        index into `prefix`, and slot; ordered by index, then by the order in which the rows were made. Rows of
+        `prefix` that are equal are better given once: each gets all slots. `hashes` as for `append`."""
 
     def keys(self, slots: Slots) -> list[pa.Array[Any]]:
         """Key columns of the rows."""

@@ -115,9 +115,9 @@ class RowStore:
         size = sum(column.byte_size for column in self.columns) + self.index.byte_size + self._free.nbytes
         return size + self.groups.nbytes + self.sequence.nbytes + self.last_write.nbytes + self.changed.nbytes
 
-    def batch(self, keys: Sequence[Array], row_count: int) -> KeyBatch:
-        """Keys (or the first of them) of a batch, to be compared with stored ones."""
-        return KeyBatch(self.key_columns[: len(keys)], keys, row_count)
+    def batch(self, keys: Sequence[Array], row_count: int, hashes: Hashes | None = None) -> KeyBatch:
+        """Keys (or the first of them) of a batch, to be compared with stored ones. `hashes`: theirs, if known."""
+        return KeyBatch(self.key_columns[: len(keys)], keys, row_count, hashes)
 
     def allocate(self, count: int) -> Slots:
         """Slots for new rows; `fill` them."""
@@ -129,13 +129,18 @@ class RowStore:
             self._grow()
         return np.concatenate((reused, fresh)) if len(reused) else fresh
 
-    def fill(self, slots: Slots, keys: Sequence[Array], groups: KeyGroups) -> None:
-        """Make new rows of allocated slots: values are NULL, or 0."""
-        for column, values in zip(self.key_columns, keys, strict=True):
-            column.reset(slots)
-            column.write(slots, values)
-        for column in self.value_columns:
-            column.reset(slots)
+    def fill(
+        self, slots: Slots, keys: Sequence[Array], groups: KeyGroups, values: Sequence[Array] | None = None
+    ) -> None:
+        """Make new rows of allocated slots. Without `values` they are NULL, or 0."""
+        for column, own in zip(self.key_columns, keys, strict=True):
+            column.fill(slots, own)
+        if values is None:
+            for column in self.value_columns:
+                column.reset(slots)
+        else:
+            for column, own in zip(self.value_columns, values, strict=True):
+                column.fill(slots, own)
         self.groups[slots] = groups
 
     def remove(self, slots: Slots) -> None:
@@ -212,15 +217,19 @@ class RowStore:
 class KeyBatch:
     """The keys of a batch, ready to be compared."""
 
-    def __init__(self, columns: Sequence[Column], keys: Sequence[Array], row_count: int) -> None:
+    def __init__(
+        self, columns: Sequence[Column], keys: Sequence[Array], row_count: int, hashes: Hashes | None = None
+    ) -> None:
         self._columns = columns
         self._keys: list[Keys] = [column.prepare(key) for column, key in zip(columns, keys, strict=True)]
-        self.hashes: Hashes = hash_columns(keys, row_count)
+        self.hashes: Hashes = hash_columns(keys, row_count) if hashes is None else hashes
 
     def same_stored(self, slots: Slots, rows: Rows) -> Mask:
         """Whether stored keys equal those of the rows beside them."""
-        equal = np.ones(len(slots), dtype=np.bool_)
-        for column, keys in zip(self._columns, self._keys, strict=True):
+        if not self._keys:
+            return np.ones(len(slots), dtype=np.bool_)
+        equal = self._columns[0].same(slots, self._keys[0], rows)
+        for column, keys in zip(self._columns[1:], self._keys[1:], strict=True):
             equal &= column.same(slots, keys, rows)
         return equal
 

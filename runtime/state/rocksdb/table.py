@@ -79,11 +79,26 @@ class RocksKeyedTable(MemoryKeyedTable):
         with self.lock:
             return super().find(keys, groups)
 
-    def find_prefix(self, prefix: Sequence[Array], groups: KeyGroups) -> tuple[Slots, Slots]:
+    def append(
+        self, prefix: Sequence[Array], groups: KeyGroups, values: Sequence[Array], hashes: Hashes | None = None
+    ) -> None:
+        numbers = pa.array(np.arange(self._next_sequence, self._next_sequence + len(groups)))
+        # Rows that come back from the database are found by their keys.
+        slots, _ = self.slots([*prefix, numbers], groups)
+        for column, own in enumerate(values):
+            self.write(column, slots, own)
+
+    def prefix_row_count(self, hashes: Hashes) -> int | None:
+        return None if self._cold_count else super().prefix_row_count(hashes)
+
+    def find_prefix(
+        self, prefix: Sequence[Array], groups: KeyGroups, hashes: Hashes | None = None
+    ) -> tuple[Slots, Slots]:
         with self.lock:
             if self._cold_count:
-                self._load_prefixes(hash_columns(prefix), groups)
-            rows, slots = super().find_prefix(prefix, groups)
+                hashes = hash_columns(prefix) if hashes is None else hashes
+                self._load_prefixes(hashes, groups)
+            rows, slots = super().find_prefix(prefix, groups, hashes)
         self._mark(slots)
         # Rows that came back from the database stand behind younger ones.
         order = np.lexsort((self.store.sequence[slots], rows))
@@ -187,8 +202,15 @@ class RocksKeyedTable(MemoryKeyedTable):
         self._mark(slots[slots >= 0])
         return slots
 
-    def _make_rows(self, keys: Sequence[Array], groups: KeyGroups, first: Rows) -> Slots:
-        slots = super()._make_rows(keys, groups, first)
+    def _make_rows(
+        self,
+        keys: Sequence[Array],
+        groups: KeyGroups,
+        first: Rows | None,
+        hashes: Hashes | None = None,
+        values: Sequence[Array] | None = None,
+    ) -> Slots:
+        slots = super()._make_rows(keys, groups, first, hashes, values)
         self._mark(slots)
         self._used_before[slots] = 0
         return slots
