@@ -36,18 +36,27 @@ def batch_answer(table: Table, rows: Sequence[Row], query: Query) -> list[Row]:
     if not rows and "GROUPING(" in query.oracle:
         # The empty grouping set over no rows: a row in DuckDB, none in Flink, where sets are expanded rows.
         return []
-    connection = _connection()
     columns = [f"{c.name} {c.type.duckdb}" for c in table.columns]
-    _fill(connection, "t", columns, rows)
+    fill("t", columns, rows)
     if query.windows is not None:
-        name, size_ms, step_ms = query.windows
-        windowed = [
-            (*row, EPOCH + _ms(start), EPOCH + _ms(end))
-            for row in rows
-            for start, end in windows_of(name, size_ms, step_ms, _milliseconds(row[-1]))
-        ]
-        _fill(connection, "windowed", [*columns, "window_start TIMESTAMP", "window_end TIMESTAMP"], windowed)
-    return [tuple(row) for row in connection.execute(query.oracle).fetchall()]
+        more = [*columns, "window_start TIMESTAMP", "window_end TIMESTAMP"]
+        fill("windowed", more, in_windows(rows, query.windows))
+    return answer_of(query.oracle)
+
+
+def answer_of(sql: str) -> list[Row]:
+    """Of the tables that `fill` made."""
+    return [tuple(row) for row in _connection().execute(sql).fetchall()]
+
+
+def in_windows(rows: Sequence[Row], windows: tuple[str, int, int]) -> list[Row]:
+    """Each row once per window that holds its last column, with the window's start and end behind it."""
+    name, size_ms, step_ms = windows
+    return [
+        (*row, EPOCH + _ms(start), EPOCH + _ms(end))
+        for row in rows
+        for start, end in windows_of(name, size_ms, step_ms, _milliseconds(row[-1]))
+    ]
 
 
 @cache
@@ -67,7 +76,9 @@ def _milliseconds(time: Any) -> int:
     return int(delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, name: str, columns: list[str], rows: Sequence[Row]) -> None:
+def fill(name: str, columns: list[str], rows: Sequence[Row]) -> None:
+    """Makes a table for `answer_of`; `columns`: names with DuckDB's types."""
+    connection = _connection()
     connection.execute(f"CREATE OR REPLACE TABLE {name} ({', '.join(columns)})")
     if rows:
         marks = f"({', '.join('?' for _ in columns)})"
@@ -77,12 +88,22 @@ def _fill(connection: duckdb.DuckDBPyConnection, name: str, columns: list[str], 
 
 
 def folded(changes: Sequence[Change], key: Sequence[int], *, upserts: bool) -> list[Row]:
-    """The table a changelog leaves. Raises AssertionError for one that is not valid by its signs: a row is taken back
-    only while it is there, and no two rows of one key (these columns) stand side by side at the end."""
-    if upserts:
+    """The table a changelog leaves. Raises AssertionError for one that is not valid by its signs, or if two rows of one
+    key (these columns) stand side by side at the end."""
+    left = folded_rows(changes, key if upserts else ())
+    if not upserts:
+        keys = [hashable_row([row[i] for i in key]) for row in left]
+        assert len(set(keys)) == len(keys), f"two rows of one key: {left}"
+    return left
+
+
+def folded_rows(changes: Sequence[Change], upsert_key: Sequence[int]) -> list[Row]:
+    """The rows a changelog leaves; by key, if there is one. Raises AssertionError for one that is not valid by its
+    signs: a row is taken back only while it is there."""
+    if upsert_key:
         table: dict[Key, Row] = {}
         for kind, row in changes:
-            own = _key([row[i] for i in key])
+            own = hashable_row([row[i] for i in upsert_key])
             if kind in (1, 3):
                 # A -U is a removal unless another row of its key follows.
                 assert own in table, f"kind {kind} takes back a key that is not there: {row}"
@@ -93,17 +114,14 @@ def folded(changes: Sequence[Change], key: Sequence[int], *, upserts: bool) -> l
     counts: dict[Key, int] = {}
     rows: dict[Key, Row] = {}
     for kind, row in changes:
-        whole = _key(row)
+        whole = hashable_row(row)
         rows[whole] = row
         counts[whole] = counts.get(whole, 0) + (1 if kind in (0, 2) else -1)
         assert counts[whole] >= 0, f"kind {kind} takes back a row that is not there: {row}"
-    left = [rows[whole] for whole, count in counts.items() for _ in range(count)]
-    keys = [_key([row[i] for i in key]) for row in left]
-    assert len(set(keys)) == len(keys), f"two rows of one key: {left}"
-    return left
+    return [rows[whole] for whole, count in counts.items() for _ in range(count)]
 
 
-def _key(values: Sequence[Any]) -> Key:
+def hashable_row(values: Sequence[Any]) -> Key:
     """A hashable form in which NaN equals NaN."""
     return tuple(_hashable(v) for v in values)
 
@@ -125,26 +143,26 @@ def _hashable(value: Any) -> Any:
 def unclaimed(ours: Sequence[Row], theirs: Sequence[Row], query: Query, claimed: Sequence[int]) -> list[str]:
     """As `differences`, of a sink whose primary key is `claimed`: of the rows that claim a key it shows one."""
     keys = query.key_count
-    expected = {_key(row[:keys]): row for row in theirs}
-    found = [f"a row too many: {row}" for row in ours if _key(row[:keys]) not in expected]
+    expected = {hashable_row(row[:keys]): row for row in theirs}
+    found = [f"a row too many: {row}" for row in ours if hashable_row(row[:keys]) not in expected]
     if found:
         return found
-    shown = {_key([row[i] for i in claimed]) for row in ours}
+    shown = {hashable_row([row[i] for i in claimed]) for row in ours}
     # A claimed column is a key or COUNT(*), whose one ingredient is behind those of the aggregates before it.
     places = [i + sum(len(a.ingredients) - 1 for a in query.aggregates[: max(0, i - keys)]) for i in claimed]
-    claims = {_key([row[i] for i in places]) for row in theirs}
+    claims = {hashable_row([row[i] for i in places]) for row in theirs}
     found += [f"nobody has the key {key}" for key in claims - shown]
-    present = [row for row in theirs if _key(row[:keys]) in {_key(own[:keys]) for own in ours}]
+    present = [row for row in theirs if hashable_row(row[:keys]) in {hashable_row(own[:keys]) for own in ours}]
     return found + differences(ours, present, query)
 
 
 def differences(ours: Sequence[Row], theirs: Sequence[Row], query: Query) -> list[str]:
     """What is wrong with our rows, in words; empty when they are the oracle's."""
-    expected = {_key(row[: query.key_count]): row[query.key_count :] for row in theirs}
+    expected = {hashable_row(row[: query.key_count]): row[query.key_count :] for row in theirs}
     found: list[str] = []
     seen: set[Key] = set()
     for row in ours:
-        key = _key(row[: query.key_count])
+        key = hashable_row(row[: query.key_count])
         seen.add(key)
         if key not in expected:
             found.append(f"a row too many: {row}")

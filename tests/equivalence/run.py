@@ -7,14 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from runtime.checkpoint.manifest import CheckpointManifest
 from runtime.checkpoint.recovery import RestorePlan
-from runtime.checkpoint.refusal import RestoreRefusedError
 from tests.equivalence.oracle import batch_answer, differences, folded, unclaimed
 from tests.equivalence.queries import COUNT_ALL, Input, Query, random_input, random_query
+from tests.equivalence.random_job import RandomJob
 from tests.equivalence.tables import Changes, Table, random_changes, random_table
-from tests.support.local_cluster import LocalCluster
-from tests.support.local_session import LocalSession, memory_tables
+from tests.support.local_session import memory_tables
 from tests.support.memory_tables.connector import Change, MemoryTable, Row
 
 
@@ -120,27 +118,9 @@ class Scenario:
         source.random = self.random
         source.poll_rows_max = self.random.choice((1, 5, 200))
         with memory_tables(**{f"in{self.seed}": source}, **sinks):
-            manifest: CheckpointManifest | None = None
-            owner_counts: dict[str, int] = {}
-            for _ in range(self.random.choice((1, 2) if self.crowded else (0, 0, 1, 2))):
-                cluster = self._start(directory, manifest, owner_counts)
-                if cluster.run(self.random.randrange(1, 200)):
-                    cluster.close()
-                    break
-                for _ in range(self.random.randint(1, 2)):
-                    # Aligned; unaligned at once, or when it takes long; and some are given up.
-                    timeouts_ms = (0.0, 0.0, 100.0) if self.crowded else (None, None, 0.0, 100.0)
-                    timeout_ms = self.random.choice(timeouts_ms)
-                    if self.random.random() < 0.1:
-                        cluster.abort(aligned_timeout_ms=timeout_ms)
-                    commit = self.random.random() < 0.7
-                    manifest = cluster.checkpoint(commit=commit, aligned_timeout_ms=timeout_ms)
-                cluster.run(self.random.randrange(60))
-                cluster.close()
-                owner_counts = cluster.owner_counts
-                if self.random.random() < (0.8 if self.crowded else 0.5):
-                    self.settings["parallelism.default"] = str(self.random.choice((1, 2, 3, 4)))
-            self._start(directory, manifest, owner_counts).finish()
+            job = RandomJob(self.random, self.settings, self.sql, crowded=self.crowded)
+            job.run(directory)
+            self.restores = job.restores
             return [sink.changes for sink in sinks.values()]
 
     def _repeated(self, split: list[Change]) -> list[Change]:
@@ -152,30 +132,6 @@ class Scenario:
             found += stretch * self.random.choice((1, 1, 2))
             position += len(stretch)
         return found
-
-    def _start(
-        self, directory: Path, manifest: CheckpointManifest | None, owner_counts: dict[str, int]
-    ) -> LocalCluster:
-        seed = self.random.randrange(1 << 30)
-        channel_bytes = self.random.choice((30, 300)) if self.crowded else None
-        cluster = None
-        while cluster is None:
-            try:
-                cluster = LocalCluster(
-                    LocalSession(self.settings).graph(self.sql),
-                    directory,
-                    seed,
-                    manifest=manifest,
-                    owner_counts=owner_counts,
-                    channel_bytes=channel_bytes,
-                )
-            except RestoreRefusedError as refusal:
-                # Rows in flight on a forward edge have no place at another parallelism.
-                if manifest is None or "on a forward edge" not in str(refusal):
-                    raise
-                self.settings["parallelism.default"] = str(max(vertex.parallelism for vertex in manifest.vertices))
-        self.restores.append(cluster.plan)
-        return cluster
 
     def differences(self, directory: Path) -> list[str]:
         """What is wrong with the job's answers; empty when they are the oracle's."""

@@ -35,6 +35,8 @@ BOOLEAN = ColumnType("BOOLEAN", "BOOLEAN", "boolean")
 DATE = ColumnType("DATE", "DATE", "date")
 TIMESTAMP = ColumnType("TIMESTAMP(3)", "TIMESTAMP", "timestamp")
 
+SMALL = ColumnType("INT", "INTEGER", "small")
+"""Values that can be added and multiplied without care."""
 TINYINT = ColumnType("TINYINT", "TINYINT", "integer")
 FLOAT = ColumnType("FLOAT", "FLOAT", "float")
 TIME = ColumnType("TIME", "TIME", "time")
@@ -70,14 +72,33 @@ class Table(msgspec.Struct, frozen=True):
         ends = (Column("id", INT, False), Column("ts", TIMESTAMP, False))
         return (ends[0], *self.keys, *self.values, ends[1])
 
-    def ddl(self, name: str) -> str:
-        """CREATE TABLE for the memory connector."""
-        lines = [f"`{c.name}` {c.type.sql}" for c in self.columns]
+    @property
+    def primary_key(self) -> str:
+        """Of a table that changes."""
+        return "" if self.changelog == "insert-only" else "id"
+
+    def ddl(self, name: str, called: str = "t") -> str:
+        """CREATE TABLE for the memory connector; `name`: what the connector knows it by."""
+        lines = [f"`{c.name}` {c.type.sql}{'' if c.nullable else ' NOT NULL'}" for c in self.columns]
         lines.append(f"WATERMARK FOR ts AS ts - INTERVAL '{DELAY_MS // 1000}' SECOND")
-        if self.changelog != "insert-only":
-            lines.append("PRIMARY KEY (id) NOT ENFORCED")
+        if self.primary_key:
+            lines.append(f"PRIMARY KEY ({self.primary_key}) NOT ENFORCED")
         options = f"'connector' = 'memory', 'name' = '{name}', 'changelog' = '{self.changelog}'"
-        return f"CREATE TABLE t ({', '.join(lines)}) WITH ({options})"
+        return f"CREATE TABLE {called} ({', '.join(lines)}) WITH ({options})"
+
+
+class Versions(Table, frozen=True):
+    """`r` of the shapes: versions of a value per key. `is_keyed`: the table says so."""
+
+    is_keyed: bool = True
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.keys, *self.values, Column("ts", TIMESTAMP, False))
+
+    @property
+    def primary_key(self) -> str:
+        return self.keys[0].name if self.is_keyed else ""
 
 
 def random_table(choose: random.Random, *, changelog: str, nullable_keys: bool) -> Table:
@@ -98,6 +119,8 @@ def random_value(choose: random.Random, column: Column, distinct: int) -> Any:
                 bits = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}[sql]
                 return choose.choice((2**bits - 1, -(2**bits)))
             return number - 2
+        case ColumnType(kind="small"):
+            return number
         case ColumnType(kind="decimal"):
             return Decimal(number * 37 - 50).scaleb(-2)
         case ColumnType(kind="double" | "float"):
@@ -136,17 +159,32 @@ class Changes(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
-def random_changes(choose: random.Random, table: Table) -> Changes:
+class Pace(msgspec.Struct, frozen=True):
+    """Where the times of a table begin, how far they are apart, and how many rows it has."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+
+def random_pace(choose: random.Random) -> Pace:
+    return Pace(
+        choose.choice((-60_000, 0, 1_700_000_000_000)),
+        choose.choice((50, 700, 4_000)),
+        choose.choice((0, 1, 10, 40, 120)),
+    )
+
+
+def random_changes(choose: random.Random, table: Table, pace: Pace | None = None) -> Changes:
     """Up to 120 rows over 1 to 4 splits; an updating table has updates and deletes among them."""
+    pace = pace or random_pace(choose)
     split_count = choose.randint(1, 4)
     splits: list[list[Change]] = [[] for _ in range(split_count)]
-    clocks = [choose.choice((-60_000, 0, 1_700_000_000_000)) for _ in range(split_count)]
-    clocks = [clocks[0]] * split_count
+    clocks = [pace.start_ms] * split_count
     rows: dict[int, Row] = {}
-    step_ms = choose.choice((50, 700, 4_000))
-    for id_ in range(choose.choice((0, 1, 10, 40, 120))):
+    for id_ in range(pace.count):
         number = choose.randrange(split_count)
-        clocks[number] += choose.randrange(2 * step_ms)
+        clocks[number] += choose.randrange(2 * pace.step_ms)
         time_ms = clocks[number] - choose.randrange(DELAY_MS)
         row = random_row(choose, table, id_, time_ms)
         rows[id_] = row
