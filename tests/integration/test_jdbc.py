@@ -324,7 +324,7 @@ def test_connector_is_found_by_name() -> None:
 def test_slots_killed_while_files_are_joined_with_a_table(
     postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
-    rows, out = 12_000, tmp_path / "out"
+    rows, out = 6_000, tmp_path / "out"
     execute(postgres, schema, "CREATE TABLE names (id bigint PRIMARY KEY, name text)")
     execute(postgres, schema, "INSERT INTO names SELECT i, 'name ' || i FROM generate_series(0, 99, 2) i")
     with Cluster(tmp_path / "data", taskmanagers=1, slots=2) as cluster:
@@ -355,7 +355,7 @@ def test_slots_killed_while_files_are_joined_with_a_table(
             LEFT JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS n ON n.id = MOD(s.id, 100)"""
         ).job_id
         assert job_id is not None
-        for pause_s in (0.7, 1.1):
+        for pause_s in (0.6, 0.4):
             cluster.wait_for_job(job_id, "RUNNING", 60.0)
             threading.Event().wait(pause_s)  # the moment of the fault, not a synchronisation
             cluster.kill("slot", 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -51,13 +54,13 @@ class Store:
             raise self.failures.pop()
         if self.hold is not None:
             self.hold.wait(10)
-        pairs = [(i, row) for i, key in enumerate(keys) for row in self.rows if self._key(row) == key]
+        by_key = defaultdict[Row, list[Row]](list)
+        for row in self.rows:
+            by_key[tuple(row[i] for i in self.context.keys)].append(row)
+        pairs = [(i, row) for i, key in enumerate(keys) for row in by_key[key]]
         # In another order than asked for.
         pairs.reverse()
         return Found(np.array([i for i, _ in pairs], np.int64), self._batch(self.context.columns, pairs))
-
-    def _key(self, row: Row) -> Row:
-        return tuple(row[i] for i in self.context.keys)
 
     def _batch(self, columns: tuple[int, ...], pairs: list[tuple[int, Row]]) -> pa.RecordBatch:
         kinds = [t.to_arrow(TABLE.types[i]) for i in columns]
@@ -300,3 +303,27 @@ def test_the_end_of_the_task_is_heard_while_a_request_runs(opened: Any) -> None:
         join.rows(1)
     join.operator.close()
     assert join.store.is_closed.is_set()
+
+
+@pytest.mark.parametrize("kind", CacheKind)
+def test_no_python_per_row(opened: Any, kind: CacheKind) -> None:
+    join = opened(LookupOptions(kind, rows_max=500 if kind is CacheKind.PARTIAL else 0), by_language=True)
+    join.store.rows = [(i, str(i), "en") for i in range(1_000)]
+    if kind is CacheKind.FULL:
+        join.operator.close()
+        join.operator.open()
+    count, calls = 32_768, 0
+    batch = batch_of(ints(*range(count)), ints(*(i % 2_000 for i in range(count))), kinds=[0] * count)
+    assert sum(piece.row_count for piece in join.operator.process(batch)) == count
+
+    def counted(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(counted)  # Of this thread: the store answers in another one.
+    try:
+        pieces = list(join.operator.process(batch))
+    finally:
+        sys.setprofile(None)
+    assert sum(piece.row_count for piece in pieces) == count
+    assert calls < 0.05 * count, calls
