@@ -128,6 +128,28 @@ CASES = (
         ),
         rows=(("book", 5, "Emma"), ("toy", 2, "Ball")),
     ),
+    Case(
+        name="metadata",
+        why="what is no column of the table itself is not there when rows are found",
+        inputs=INPUTS,
+        sql=(
+            TABLES[0],
+            table("files", "item INT, f STRING METADATA FROM 'file.name'"),
+            "SELECT id, f FROM orders AS o JOIN files FOR SYSTEM_TIME AS OF o.p AS i ON o.item = i.item",
+        ),
+        error="metadata columns of `files`",
+    ),
+    Case(
+        name="watched",
+        why="a folder that is watched has no moment at which it is whole",
+        inputs=INPUTS,
+        sql=(
+            TABLES[0],
+            table("files", "item INT").replace("'json')", "'json', 'source.monitor-interval' = '1 s')"),
+            "SELECT id FROM orders AS o JOIN files FOR SYSTEM_TIME AS OF o.p AS i ON o.item = i.item",
+        ),
+        error="`files` cannot be joined as of processing time: files that are watched",
+    ),
 )
 
 
