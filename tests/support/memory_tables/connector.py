@@ -31,11 +31,13 @@ Change = tuple[int, Row]
 
 
 class MemoryTable:
-    """`splits`: the changes to be read, per split. `visible`: what was committed, by checkpoint id, owner and order."""
+    """`splits`: the changes to be read, per split. `visible`: what was committed, by checkpoint id, owner and order.
+    `readable`: how many changes of each split can be read already; None = all."""
 
     def __init__(self, splits: list[list[Change]] | None = None) -> None:
         self.splits = splits or []
         self.poll_rows_max = 7
+        self.readable: int | None = None
         self.random = random.Random(0)
         self.sealed: dict[tuple[int, int], list[Change]] = {}
         self.committed: set[tuple[int, int]] = set()
@@ -100,7 +102,7 @@ class MemoryReader:
         self._states.update({state.split.id: state for state in splits})
 
     def poll(self, timeout_ms: int) -> list[SplitBatch]:
-        live = [state for state in self._states.values() if not state.done]
+        live = [state for state in self._states.values() if not state.done and self._start(state) < self._end(state)]
         if not live:
             return []
         chosen = self._rows.random.sample(live, self._rows.random.randint(1, len(live)))
@@ -108,8 +110,8 @@ class MemoryReader:
 
     def _read(self, state: SplitState) -> SplitBatch:
         changes = self._rows.splits[int(state.split.data)]
-        start = int(state.position or b"0")
-        stop = min(len(changes), start + self._rows.random.randint(1, self._rows_max))
+        start = self._start(state)
+        stop = min(self._end(state), start + self._rows.random.randint(1, self._rows_max))
         done = stop == len(changes)
         self._states[state.split.id] = msgspec.structs.replace(state, position=str(stop).encode(), done=done)
         part = changes[start:stop]
@@ -122,6 +124,13 @@ class MemoryReader:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(part), pa.struct([])))  # type: ignore[arg-type]
         kinds = pa.array([kind for kind, _ in part], pa.int8()) if self._has_kinds else None
         return SplitBatch(state.split.id, batch, done, kinds)
+
+    def _start(self, state: SplitState) -> int:
+        return int(state.position or b"0")
+
+    def _end(self, state: SplitState) -> int:
+        size = len(self._rows.splits[int(state.split.data)])
+        return size if self._rows.readable is None else min(size, self._rows.readable)
 
     def snapshot(self) -> list[SplitState]:
         return list(self._states.values())
