@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from planner.ir.ranks import Sort
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
-from runtime.elements import MIN_WATERMARK_MS, Batch
+from runtime.elements import Batch
+from runtime.operators.clocked import ClockedOperator
 from runtime.operators.order_keys import OrderKeys
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.time_ordered import TimeOrderedRows
 from runtime.operators.window_clock import rowtimes
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KEY_GROUP_FIELD, KeyedStateBackend, WindowState
+from runtime.state.protocol import KEY_GROUP_FIELD, WindowState
 from runtime.state.window_blocks import concat_blocks
 
 Array = Any
@@ -25,43 +24,27 @@ Array = Any
 WAITING = "waiting"
 SORTED = "sorted"
 """Names of the states: rows that wait, and rows in order that are not all put out."""
-LATE_RECORDS = "numLateRecordsDropped"
 _LEADING = 3
 """Columns of the state before the row's own: key group, time, arrival number."""
 
 
-class SortOperator:
+class SortOperator(ClockedOperator):
     """All rows are in key group 0, as the operator runs in one subtask. With `time` the clock is the last watermark; a
     row that is not after it is late. The rows of one moment are sorted when it has passed, so what is put out is in
     order as a whole."""
 
-    keeps_unsent = True
-    """Between two pieces of a firing the state holds exactly what has not been put out."""
-
     def __init__(self, node: Sort, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
         self._order = OrderKeys(node.order, self._schema.types)
-        self._clocks = np.full(context.max_parallelism, MIN_WATERMARK_MS, dtype=np.int64)
-        self._backend: KeyedStateBackend = open_backend(node.uid, context)
         self._waiting: TimeOrderedRows
         self._sorted: WindowState
         self._sorted_schema: pa.Schema
         self._next_seq = 0
-        self._late_rows = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
-        """Restore the rows, the clock and the count of late rows. Raises SegmentError."""
-        restore = self._context.restore
-        if restore is not None:
-            self._late_rows = restore.counters.get(LATE_RECORDS, 0)
-            for group, clock_ms in restore.clocks.items():
-                self._clocks[group] = clock_ms
+        """Restore the rows. Raises SegmentError."""
         columns = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(self._schema)])
         self._waiting = TimeOrderedRows(self._backend, WAITING, columns, self._clocks)
         schema = self._sorted_schema = pa.schema([KEY_GROUP_FIELD, *columns])
@@ -88,28 +71,12 @@ class SortOperator:
         """Rows up to the watermark, in order."""
         if self._node.time is not None:
             yield from self._fire(watermark_ms)
-            np.maximum(self._clocks, watermark_ms, out=self._clocks)
+            self._pass_time(watermark_ms)
 
     def end(self, drain: bool) -> Iterator[Batch]:
         """Everything, without a time."""
         if drain and self._node.time is None:
             yield from self._fire(0)
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        clocks = {0: int(self._clocks[0])} if self._clocks[0] != MIN_WATERMARK_MS else {}
-        counters = {LATE_RECORDS: self._late_rows}
-
-        def finish() -> OperatorSnapshot:
-            return OperatorSnapshot(self.uid, segments=write_segments(), clocks=clocks, counters=counters)
-
-        return finish
-
-    def counters(self) -> dict[str, float]:
-        return {LATE_RECORDS: self._late_rows, "stateBytes": self._backend.byte_size}
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _fire(self, time_ms: int) -> Iterator[Batch]:
         """The rest of an earlier firing, then what has become due, moment by moment."""
@@ -121,7 +88,7 @@ class SortOperator:
             numbers = cast(Any, due.rows.column(_LEADING - 1)).to_numpy()
             ordered = self._block(due.rows.take(np.lexsort((numbers, codes))).columns)
             # From here on these rows are the firing's, not those that wait.
-            self._clocks[0] = max(int(self._clocks[0]), due.reached_ms)
+            self._pass_time(due.reached_ms)
             self._waiting.settle(due.reached_ms)
             is_kept = ordered.num_rows > OUTPUT_ROWS_MAX
             if is_kept:

@@ -1,79 +1,20 @@
-"""What joins that go by time have in common: a clock per key group, the count of late rows, states and snapshots."""
+"""What interval, temporal and window joins have in common: clocks, and two inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
-
-from runtime.checkpoint.snapshot import OperatorSnapshot
-from runtime.elements import MIN_WATERMARK_MS, Batch
-from runtime.key_groups import KeyGroups, hash_columns, key_group
-from runtime.operators.protocol import FinishSnapshot, OperatorContext
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedStateBackend
-
-Array = Any
-
-LATE_RECORDS = "numLateRecordsDropped"
+from runtime.elements import Batch
+from runtime.operators.clocked import ClockedOperator
+from runtime.operators.protocol import OperatorContext
 
 
-class TimedJoinOperator:
-    """Each key group has a clock: the highest watermark it has seen (processing time: the latest time). Clocks and
-    count are state, so that a restore at another parallelism, whose first watermark may be behind, takes nothing back
-    that has been decided."""
-
-    keeps_unsent = True
-    """Between two pieces of a firing the state holds exactly what has not been put out."""
+class TimedJoinOperator(ClockedOperator):
+    """`name` is what messages call the operator."""
 
     def __init__(self, uid: str, name: str, context: OperatorContext) -> None:
-        self._uid = uid
+        super().__init__(uid, context)
         self._name = name
-        self._context = context
-        self._backend: KeyedStateBackend = open_backend(uid, context)
-        self._clocks: npt.NDArray[np.int64] = np.full(context.max_parallelism, MIN_WATERMARK_MS, dtype=np.int64)
-        self._late_rows = 0
-        if context.restore is not None:
-            self._late_rows = context.restore.counters.get(LATE_RECORDS, 0)
-            for group, clock_ms in context.restore.clocks.items():
-                self._clocks[group] = clock_ms
-
-    @property
-    def uid(self) -> str:
-        return self._uid
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        raise AssertionError(f"{self._uid}: a join takes rows of one of its inputs")
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        """Nothing that waits for processing time is put out, as in Flink."""
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        owned = range(self._context.key_groups.first, self._context.key_groups.last + 1)
-        clocks = {group: int(self._clocks[group]) for group in owned if self._clocks[group] != MIN_WATERMARK_MS}
-        counters = {LATE_RECORDS: self._late_rows}
-
-        def finish() -> OperatorSnapshot:
-            return OperatorSnapshot(self.uid, segments=write_segments(), clocks=clocks, counters=counters)
-
-        return finish
-
-    def counters(self) -> dict[str, float]:
-        return {LATE_RECORDS: self._late_rows, "stateBytes": self._backend.byte_size}
-
-    def close(self) -> None:
-        self._backend.close()
-
-    def _pass_time(self, time_ms: int) -> None:
-        """Clocks never go back."""
-        np.maximum(self._clocks, time_ms, out=self._clocks)
-
-    def _key_groups(self, keys: Sequence[Array], row_count: int) -> KeyGroups:
-        if not keys:
-            # Without keys all rows go to the first subtask, which owns key group 0 at every parallelism.
-            return np.zeros(row_count, dtype=np.int16)
-        return key_group(hash_columns(keys), self._context.max_parallelism)
+        raise AssertionError(f"{self.uid}: a join takes rows of one of its inputs")

@@ -11,17 +11,15 @@ import pyarrow as pa
 
 from planner.ir.operators import GlobalWindowAggregate, WindowProperty
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
-from runtime.elements import MIN_WATERMARK_MS, Batch
-from runtime.key_groups import hash_columns, key_group
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.elements import Batch
+from runtime.operators.clocked import ClockedOperator
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.window_aggregate_local import RowAggregator
 from runtime.operators.window_aggregation import WindowAggregation
 from runtime.operators.window_changes import ChangeAggregator
 from runtime.operators.window_clock import WindowClock
 from runtime.operators.window_rows import append_by_end
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedStateBackend, Reduce, WindowState
+from runtime.state.protocol import Reduce, WindowState
 from runtime.state.window_blocks import concat_blocks
 
 Array = Any
@@ -32,43 +30,30 @@ PARTIALS = "window-partials"
 VALUES = "window-values"
 FIRED = "window-results"
 """Names of the states: partials by slice, values by slice, results of a fired window that are not all put out."""
-LATE_RECORDS = "numLateRecordsDropped"
 
 
-class GlobalWindowAggregateOperator:
-    """Each key group has a clock: the highest watermark it has seen, or in processing time the last time of firing. A
-    partial is late when the last window of its slice has fired by that clock; then it is dropped and its rows are
-    counted. Before that it counts in the windows that have not fired. Clocks and count are state, so a window
-    that fired before a restore neither fires again nor takes rows."""
-
-    keeps_unsent = True
-    """See `advance`."""
+class GlobalWindowAggregateOperator(ClockedOperator):
+    """A partial is late when the last window of its slice has fired by the clock of its key group (in processing time
+    the last time of firing); then it is dropped and its rows are counted. Before that it counts in the windows that
+    have not fired."""
 
     def __init__(self, node: GlobalWindowAggregate, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._clock = WindowClock(node.window, node.name)
-        self._groups_owned = slice(context.key_groups.first, context.key_groups.last + 1)
         self._aggregation = WindowAggregation(node)
         mergeable = self._aggregation.mergeable
         aggregator = ChangeAggregator if self._aggregation.is_retracting else RowAggregator
         self._rows = None if node.from_partials else aggregator(node.keys, mergeable, self._clock)
         self._key_count = len(node.key_types)
         self._output = arrow_schema(node.output.types)
-        self._backend: KeyedStateBackend = open_backend(node.uid, context)
         self._partials: WindowState
         self._values: list[WindowState]
         self._fired: WindowState
-        self._clocks = np.full(context.max_parallelism, MIN_WATERMARK_MS, dtype=np.int64)
-        self._late_rows = 0
         self._next_seq = 0
 
-    @property
-    def uid(self) -> str:
-        return self._node.uid
-
     def open(self) -> None:
-        """Restore owned key groups, their clocks and the count of late rows. Raises SegmentError."""
+        """Restore owned key groups. Raises SegmentError."""
         aggregation = self._aggregation
         self._partials = self._backend.window_state(PARTIALS, aggregation.schema, aggregation.reduce)
         self._values = [
@@ -77,11 +62,6 @@ class GlobalWindowAggregateOperator:
         ]
         schema = aggregation.result_schema
         self._fired = self._backend.window_state(FIRED, schema, lambda blocks: concat_blocks(blocks, schema))
-        restore = self._context.restore
-        if restore is not None:
-            self._late_rows = restore.counters.get(LATE_RECORDS, 0)
-            for group, clock_ms in restore.clocks.items():
-                self._clocks[group] = clock_ms
         for values, state in zip(aggregation.values, self._values, strict=True):
             for end in state.ends() if values.is_ordered else ():
                 self._next_seq = max(self._next_seq, values.seq_after(state.merge(end)))
@@ -117,27 +97,6 @@ class GlobalWindowAggregateOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Batch]:
         yield from self._fire_due(now_ms - 1)
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        """Windows of processing time that are still open are not fired, as in Flink."""
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        owned = range(self._context.key_groups.first, self._context.key_groups.last + 1)
-        clocks = {group: int(self._clocks[group]) for group in owned if self._clocks[group] != MIN_WATERMARK_MS}
-        counters = {LATE_RECORDS: self._late_rows}
-
-        def finish() -> OperatorSnapshot:
-            return OperatorSnapshot(self.uid, segments=write_segments(), clocks=clocks, counters=counters)
-
-        return finish
-
-    def counters(self) -> dict[str, float]:
-        return {LATE_RECORDS: self._late_rows, "stateBytes": self._backend.byte_size}
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _now_ms(self) -> int:
         """The time of rows of processing time: the wall clock, but never back into what has fired."""
@@ -179,12 +138,6 @@ class GlobalWindowAggregateOperator:
         late: npt.NDArray[np.bool_] = clock.fire_instants(clock.last_ends(ends)) <= self._clocks[groups]
         return late if late.any() else None
 
-    def _key_groups(self, keys: Sequence[Array], row_count: int) -> npt.NDArray[np.int16]:
-        if not keys:
-            # Without keys all rows go to the first subtask, which owns key group 0 at every parallelism.
-            return np.zeros(row_count, dtype=np.int16)
-        return key_group(hash_columns(keys), self._context.max_parallelism)
-
     def _fire_due(self, instant_ms: int) -> Iterator[Batch]:
         """Every window whose fire instant is reached, the rest of an earlier firing first."""
         for end in self._fired.ends():
@@ -192,14 +145,14 @@ class GlobalWindowAggregateOperator:
         if self._clock.shares_slices:
             windows = self._fire_shared(instant_ms)
         else:
-            np.maximum(self._clocks, instant_ms, out=self._clocks)
+            self._pass_time(instant_ms)
             windows = self._fire_single(instant_ms)
         for end, results in windows:
             is_kept = results.num_rows > OUTPUT_ROWS_MAX
             if is_kept:
                 self._fired.append(end, results)
             yield from self._put_out(end, results, is_kept=is_kept)
-        np.maximum(self._clocks, instant_ms, out=self._clocks)
+        self._pass_time(instant_ms)
 
     def _fire_single(self, instant_ms: int) -> Iterator[Fired]:
         """Windows of one slice, which goes with them."""
@@ -240,7 +193,7 @@ class GlobalWindowAggregateOperator:
             ends = self._partials.ends()
             # Where local time jumps forward, several windows fire at one moment: the clock passes it behind the last.
             if moment and not (ends and clock.fire_instant(max(end, ends[0])) == fire_instant):
-                np.maximum(self._clocks, fire_instant, out=self._clocks)
+                self._pass_time(fire_instant)
                 yield from self._held(moment)
                 moment = []
 

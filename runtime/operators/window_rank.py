@@ -12,17 +12,16 @@ import pyarrow as pa
 from planner.ir.ranks import WindowRank
 from planner.ir.types import arrow_schema
 from planner.ir.windows import AttachedWindow
-from runtime.checkpoint.snapshot import OperatorSnapshot
-from runtime.elements import MIN_WATERMARK_MS, Batch
+from runtime.elements import Batch
+from runtime.operators.clocked import ClockedOperator
 from runtime.operators.grouping import group_ids
 from runtime.operators.order_keys import OrderKeys
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.rank_entries import ranks_of
 from runtime.operators.rank_rows import PartitionKeys
 from runtime.operators.window_clock import WindowClock
 from runtime.operators.window_rows import append_by_end
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KEY_GROUP_FIELD, KeyedStateBackend, WindowState
+from runtime.state.protocol import KEY_GROUP_FIELD, WindowState
 from runtime.state.window_blocks import concat_blocks
 
 Array = Any
@@ -30,19 +29,15 @@ Array = Any
 ROWS = "window-rows"
 FIRED = "window-ranked"
 """Names of the states: rows by window, and the ranked rows of a fired window that are not all put out."""
-LATE_RECORDS = "numLateRecordsDropped"
 
 
-class WindowRankOperator:
+class WindowRankOperator(ClockedOperator):
     """A block of rows holds, of each partition, those that rank up to `last` among themselves, so merging blocks drops
     what other blocks have pushed out. Clocks of key groups and late rows as in the window aggregate."""
 
-    keeps_unsent = True
-    """Between two pieces of a firing the state holds exactly what has not been put out."""
-
     def __init__(self, node: WindowRank, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
         self._row_schema = pa.schema(list(self._schema)[: len(self._schema) - node.puts_out_rank])
         self._keys = PartitionKeys(self._row_schema, node.keys, context.max_parallelism)
@@ -52,29 +47,15 @@ class WindowRankOperator:
         columns = [field.with_name(f"c{i}") for i, field in enumerate(self._row_schema)]
         self._block_schema = pa.schema([KEY_GROUP_FIELD, seq, *columns])
         self._fired_schema = pa.schema([KEY_GROUP_FIELD, pa.field("rank", pa.int64(), nullable=False), *columns])
-        self._groups_owned = slice(context.key_groups.first, context.key_groups.last + 1)
-        self._clocks = np.full(context.max_parallelism, MIN_WATERMARK_MS, dtype=np.int64)
-        self._backend: KeyedStateBackend = open_backend(node.uid, context)
         self._rows: WindowState
         self._fired: WindowState
         self._next_seq = 0
-        self._late_rows = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
-        """Restore owned key groups, their clocks and the count of late rows. Raises SegmentError."""
+        """Restore owned key groups. Raises SegmentError."""
         self._rows = self._backend.window_state(ROWS, self._block_schema, self._reduce)
         schema = self._fired_schema
         self._fired = self._backend.window_state(FIRED, schema, lambda blocks: concat_blocks(blocks, schema))
-        restore = self._context.restore
-        if restore is None:
-            return
-        self._late_rows = restore.counters.get(LATE_RECORDS, 0)
-        for group, clock_ms in restore.clocks.items():
-            self._clocks[group] = clock_ms
         for end in self._rows.ends():
             numbers = cast(Any, self._rows.merge(end).column(1)).to_numpy()
             self._next_seq = max(self._next_seq, int(numbers.max(initial=-1)) + 1)
@@ -108,27 +89,6 @@ class WindowRankOperator:
 
     def on_timer(self, now_ms: int) -> Iterator[Batch]:
         yield from self._fire_due(now_ms - 1)
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        """Windows of processing time that are still open are not fired, as in Flink."""
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        owned = range(self._context.key_groups.first, self._context.key_groups.last + 1)
-        clocks = {group: int(self._clocks[group]) for group in owned if self._clocks[group] != MIN_WATERMARK_MS}
-        counters = {LATE_RECORDS: self._late_rows}
-
-        def finish() -> OperatorSnapshot:
-            return OperatorSnapshot(self.uid, segments=write_segments(), clocks=clocks, counters=counters)
-
-        return finish
-
-    def counters(self) -> dict[str, float]:
-        return {LATE_RECORDS: self._late_rows, "stateBytes": self._backend.byte_size}
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _on_time(self, ends: npt.NDArray[np.int64], groups: npt.NDArray[np.int16]) -> npt.NDArray[np.intp] | None:
         """The rows whose window has not fired; None = all. What its key group's clock has passed is late and counted,
@@ -174,7 +134,7 @@ class WindowRankOperator:
         """Every window whose fire instant is reached, the rest of an earlier firing first."""
         for end in self._fired.ends():
             yield from self._put_out(end, self._fired.merge(end), is_kept=True)
-        np.maximum(self._clocks, instant_ms, out=self._clocks)
+        self._pass_time(instant_ms)
         for end in self._rows.ends():
             if self._clock.fire_instant(end) <= instant_ms:
                 rows = self._rows.merge(end)

@@ -15,7 +15,7 @@ from planner.ir.operators import AggregateCall, AggregateFunction, TumbleWindow,
 from planner.ir.types import DataType
 from runtime.checkpoint.snapshot import OperatorRestore
 from runtime.elements import MAX_WATERMARK_MS
-from runtime.operators import window_aggregate_global
+from runtime.operators import clocked
 from runtime.operators.protocol import OUTPUT_ROWS_MAX
 from runtime.operators.window_aggregate_global import GlobalWindowAggregateOperator
 from runtime.operators.window_aggregate_local import LocalWindowAggregateOperator
@@ -268,8 +268,6 @@ def test_an_empty_batch_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_keys_are_compared_and_not_only_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        window_aggregate_global, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64)
-    )
+    monkeypatch.setattr(clocked, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64))
     rows = [(name, at(5), 1) for name in ("a", "b", "a")]
     assert sorted(run(plan(), rows, tmp_path)) == [("a", 2, at(10)), ("b", 1, at(10))]
