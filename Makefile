@@ -15,10 +15,10 @@ BENCH_ARGS ?=
 SEEDS ?= 10000
 SEED_START ?= 0
 
-.PHONY: help install lock lint test demo demo-kafka bench bench-state chaos fuzz simulate simulate-bugs clean
+.PHONY: help install lock lint test demo demo-kafka bench bench-operators bench-state chaos fuzz simulate simulate-bugs clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## Build .venv from the locked requirements and install the project into it
 
@@ -56,6 +56,9 @@ demo-kafka: install ## Kafka to Kafka exactly once, with a TaskManager killed ha
 
 bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of the libraries
 	@$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
+
+bench-operators: install ## Each join, set operation, ranking and UNNEST by itself: CPU per row, without source and sink
+	@for module in joins timed_joins ranks unnest; do $(BIN)/python -m benchmarks.$$module $(BENCH_ARGS); done
 
 bench-state: install ## Keyed state by itself and in a slot: 5 million keys in memory, ten times managed memory on disk
 	@$(BIN)/python -m benchmarks.state $(BENCH_ARGS)

@@ -1,41 +1,33 @@
-"""Operators that order rows, by themselves: nanoseconds of CPU per input row, without source, exchange and sink.
+"""Operators that rank and order rows, each by itself (`benchmarks/operators.py`).
 
-`python -m benchmarks.ranks [--rows N]`: batches of 16,384 rows (key BIGINT, value BIGINT, event time 20 rows per ms,
+`python -m benchmarks.ranks`: batches of 16,384 rows (key BIGINT, value BIGINT, event time 20 rows per ms,
 window end, text), values like chance, a watermark after each batch that is a second behind. "over changes": the counts
 of groups that grow, each change a row taken back and a new one.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.operators import LAG_MS, ROWS_PER_MS, ROWTIME, Make, Measured, Step, measure, run
 from planner.ir import types as t
 from planner.ir.ranks import Deduplicate, Rank, RankFunction, Sort, SortKey, WindowRank
 from planner.ir.schema import Column, Emission, Schema
 from planner.ir.types import ChangelogMode
 from planner.ir.windows import TumbleWindow
-from runtime.checkpoint.files import LocalFiles
 from runtime.elements import MAX_WATERMARK_MS, Batch
-from runtime.ids import AttemptId, JobId
 from runtime.operators.deduplicate import DeduplicateOperator
-from runtime.operators.protocol import KeyGroupRange, Operator, OperatorContext
 from runtime.operators.rank import RankOperator
 from runtime.operators.sort import SortOperator
 from runtime.operators.window_rank import WindowRankOperator
 
 BATCH_ROWS = 16_384
-ROWS_PER_MS = 20
-LAG_MS = 1_000
 WINDOW_MS = 10_000
-ROWTIME = t.timestamp(3).with_time_attribute(t.TimeAttribute.ROWTIME)
 ROW = (
     Column("k", t.BIGINT),
     Column("v", t.BIGINT),
@@ -44,7 +36,6 @@ ROW = (
     Column("text", t.STRING),
 )
 RANK = Column("rn", t.BIGINT.with_nullable(False))
-Make = Callable[[OperatorContext], Operator]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -80,27 +71,26 @@ def by_time() -> Make:
     return lambda context: SortOperator(node, context)
 
 
-def cases() -> list[Case]:
-    net, every = Emission.NET, Emission.EVERY
-    return [
-        Case("Top-10, net, 1k keys", top(10, net), 1_000),
-        Case("Top-10, every change, 1k keys", top(10, every), 1_000),
-        Case("Top-10, net, 100k keys", top(10, net), 100_000),
-        Case("Top-10, every change, 100k keys", top(10, every), 100_000),
-        Case("Top-10 of all, every change", top(10, every, keys=()), 1),
-        Case("Top-10 of all over changes, net, 100k groups", top(10, net, keys=(), has_changes=True), 100_000, True),
-        Case("Top-10 of all over changes, every", top(10, every, keys=(), has_changes=True), 100_000, True),
-        Case("last row by time, net, 100k keys", deduplicated(2, net, keeps_last=True), 100_000),
-        Case("last row by time, every change, 100k keys", deduplicated(2, every, keeps_last=True), 100_000),
-        Case("last row by time, rocksdb", deduplicated(2, net, keeps_last=True), 100_000, backend="rocksdb"),
-        Case("first row by arrival, 100k keys", deduplicated(None, net, keeps_last=False), 100_000),
-        Case("window Top-3, 10 s, 10k keys", window_top(3), 10_000),
-        Case("ORDER BY time, value", by_time(), 100_000),
-    ]
+_NET, _EVERY = Emission.NET, Emission.EVERY
+CASES = (
+    Case("Top-10, net, 1k keys", top(10, _NET), 1_000),
+    Case("Top-10, every change, 1k keys", top(10, _EVERY), 1_000),
+    Case("Top-10, net, 100k keys", top(10, _NET), 100_000),
+    Case("Top-10, every change, 100k keys", top(10, _EVERY), 100_000),
+    Case("Top-10 of all, every change", top(10, _EVERY, keys=()), 1),
+    Case("Top-10 of all over changes, _NET, 100k groups", top(10, _NET, keys=(), has_changes=True), 100_000, True),
+    Case("Top-10 of all over changes, every", top(10, _EVERY, keys=(), has_changes=True), 100_000, True),
+    Case("last row by time, _NET, 100k keys", deduplicated(2, _NET, keeps_last=True), 100_000),
+    Case("last row by time, every change, 100k keys", deduplicated(2, _EVERY, keeps_last=True), 100_000),
+    Case("last row by time, rocksdb", deduplicated(2, _NET, keeps_last=True), 100_000, backend="rocksdb"),
+    Case("first row by arrival, 100k keys", deduplicated(None, _NET, keeps_last=False), 100_000),
+    Case("window Top-3, 10 s, 10k keys", window_top(3), 10_000),
+    Case("ORDER BY time, value", by_time(), 100_000),
+)
 
 
-def batches(case: Case, row_count: int) -> Iterator[tuple[Batch, int]]:
-    """Batches, each with the watermark behind it."""
+def steps(case: Case, row_count: int) -> Iterator[Step]:
+    """Batches, each with a watermark behind it."""
     rng = np.random.default_rng(7)
     counts = np.zeros(case.key_count, dtype=np.int64)
     for first in range(0, row_count, BATCH_ROWS):
@@ -123,49 +113,14 @@ def batches(case: Case, row_count: int) -> Iterator[tuple[Batch, int]]:
         ]
         rows = pa.RecordBatch.from_arrays(columns, names=[column.name for column in ROW])
         row_kinds: Any = None if kinds is None else pa.array(kinds)
-        yield Batch(rows, row_kinds), int(times[-1]) - LAG_MS
+        yield 0, Batch(rows, row_kinds)
+        yield int(times[-1]) - LAG_MS
+    yield MAX_WATERMARK_MS
 
 
-def measure(case: Case, row_count: int) -> tuple[float, int]:
-    """Nanoseconds of CPU per row, and rows put out."""
-    with tempfile.TemporaryDirectory() as folder:
-        context = OperatorContext(
-            attempt=AttemptId(JobId("0" * 32), 1, 1, 0, 1),
-            parallelism=1,
-            max_parallelism=128,
-            key_groups=KeyGroupRange(0, 127),
-            settings={"state.backend.type": case.backend},
-            files=LocalFiles(folder),
-            restore=None,
-            managed_bytes=0,
-            wall_clock_ms=lambda: 0,
-        )
-        operator = case.make(context)
-        operator.open()
-        cpu_s, rows, put_out = 0.0, 0, 0
-        for batch, watermark_ms in batches(case, row_count):
-            begin = time.thread_time()
-            put_out += sum(piece.row_count for piece in operator.process(batch))
-            put_out += sum(piece.row_count for piece in operator.advance(watermark_ms))
-            cpu_s += time.thread_time() - begin
-            rows += batch.row_count
-        begin = time.thread_time()
-        put_out += sum(piece.row_count for piece in operator.advance(MAX_WATERMARK_MS))
-        cpu_s += time.thread_time() - begin
-        operator.close()
-    return cpu_s / rows * 1e9, put_out
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    arguments = parser.parse_args()
-    for case in cases():
-        if arguments.only in case.name:
-            nanoseconds, put_out = measure(case, arguments.rows)
-            print(f"{case.name:46s} {nanoseconds:7.0f} ns per row, {put_out:>10,d} rows put out", flush=True)
+def measured(case: Case, row_count: int) -> Measured:
+    return measure(case.make, steps(case, row_count), backend=case.backend)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, CASES, measured)

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
+from functools import partial
 
 import pytest
 
-from benchmarks.timed_joins import BATCH_ROWS, Case, cases, run
+from benchmarks.timed_joins import BATCH_ROWS, CASES, Case, measured
+from tests.support.calls import python_calls
 
 ROWS = 8 * BATCH_ROWS
 CALLS_PER_ROW_MAX = 0.1
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_python_calls_per_row(case: Case) -> None:
     """What so many more rows cost: opening is not counted. A batch costs some hundred calls whatever its size."""
-    assert (calls(case, 2 * ROWS) - calls(case, ROWS)) / ROWS < CALLS_PER_ROW_MAX
-
-
-def calls(case: Case, row_count: int) -> int:
-    total = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal total
-        total += event == "call"
-
-    sys.setprofile(count)
-    try:
-        run(case, row_count)
-    finally:
-        sys.setprofile(None)
-    return total
+    few, many = (python_calls(partial(measured, case, rows)) for rows in (ROWS, 2 * ROWS))
+    assert (many - few) / ROWS < CALLS_PER_ROW_MAX

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
-from types import FrameType
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -22,6 +21,7 @@ from runtime.operators.checks import CheckedOperator
 from runtime.operators.expressions.errors import ExpressionError
 from runtime.operators.protocol import OUTPUT_ROWS_MAX
 from runtime.operators.unnest import UnnestOperator, pieces
+from tests.support.calls import python_calls
 from tests.support.operators import Surroundings, ints
 
 ROW = t.row(("x", t.INT), ("y", t.STRING))
@@ -195,24 +195,10 @@ def test_as_duckdb_does_it(seed: int) -> None:
         assert rows_of(operator.process(Batch(rows.data.slice(start), None))) == expected
 
 
-@pytest.mark.parametrize("case", benchmark.cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", benchmark.CASES, ids=lambda case: case.name)
 def test_no_python_per_row(case: benchmark.Case) -> None:
     """What so many more rows cost: opening is not counted. A batch costs some dozens of calls whatever its size."""
     rows = 4 * benchmark.BATCH_ROWS
-    benchmark.run(case, rows)  # What is imported when it is first used.
-    assert (calls(case, 2 * rows) - calls(case, rows)) / rows < 0.02
-
-
-def calls(case: benchmark.Case, row_count: int) -> int:
-    total = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal total
-        total += event == "call"
-
-    sys.setprofile(count)
-    try:
-        benchmark.run(case, row_count)
-    finally:
-        sys.setprofile(None)
-    return total
+    benchmark.measured(case, rows)  # What is imported when it is first used.
+    few, many = (python_calls(partial(benchmark.measured, case, count)) for count in (rows, 2 * rows))
+    assert (many - few) / rows < 0.02
