@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.cases.test_changelogs import event, source
 from tests.support.cases import Case
 from tests.support.local_cases import local_cases, run_locally
 
@@ -24,6 +25,11 @@ READINGS = tuple(
     for id_, device, second in ((11, 0, 2), (12, 0, 8), (13, 1, 4), (14, 1, 4))
 )
 TIMED = "id INT, device INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
+
+
+def runner(number: int, club: str, ms: int) -> dict[str, object]:
+    return {"id": number, "club": club, "ms": ms}
+
 
 CASES = (
     Case(
@@ -56,6 +62,16 @@ CASES = (
         sql=(
             table("prices", "id INT, price INT"),
             "SELECT price FROM prices ORDER BY price DESC LIMIT 2 OFFSET 5",
+        ),
+        rows=(),
+    ),
+    Case(
+        name="no-rows-in-order",
+        why="LIMIT 0 has no rows to order, so that a stream can have it whatever it orders by",
+        inputs={"prices.jsonl": PRICES},
+        sql=(
+            table("prices", "id INT, price INT"),
+            "SELECT price FROM prices ORDER BY price LIMIT 0",
         ),
         rows=(),
     ),
@@ -101,6 +117,54 @@ CASES = (
             ),
         ),
         rows=((0, 12), (1, 13)),
+    ),
+    *(
+        Case(
+            name=f"of-equal-times-the-later-{how}",
+            why="keep-last takes the row that came last of those with one time, also in a window",
+            inputs={"readings.jsonl": READINGS},
+            sql=(table("readings", TIMED).replace("'json')", "'json'{watermark})"), query),
+            rows=((0, 12), (1, 14)),
+            on_event=True,
+        )
+        for how, query in (
+            (
+                "arrival",
+                (
+                    "SELECT device, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY device ORDER BY ts DESC) AS rn "
+                    "FROM readings) WHERE rn = 1"
+                ),
+            ),
+            (
+                "arrival-of-its-window",
+                (
+                    "SELECT device, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, "
+                    "device ORDER BY ts DESC) AS rn FROM TUMBLE(TABLE readings, DESCRIPTOR(ts), INTERVAL '10' SECOND)) "
+                    "WHERE rn = 1"
+                ),
+            ),
+        )
+    ),
+    Case(
+        name="who-leaves-makes-room",
+        why="an updated row changes its place, and behind a deleted one the others move up",
+        inputs={
+            "runners.jsonl": (
+                *(event(None, runner(*row)) for row in ((1, "a", 50), (2, "a", 40), (3, "a", 60), (4, "b", 10))),
+                event(runner(2, "a", 40), runner(2, "a", 70)),
+                event(runner(1, "a", 50), None),
+                event(None, runner(5, "a", 65)),
+                event(runner(4, "b", 10), runner(4, "c", 10)),
+            )
+        },
+        sql=(
+            source("runners", "id INT, club STRING, ms INT"),
+            (
+                "SELECT club, place, id FROM (SELECT club, id, ROW_NUMBER() OVER (PARTITION BY club ORDER BY ms) "
+                "AS place FROM runners) WHERE place <= 2"
+            ),
+        ),
+        rows=(("a", 1, 3), ("a", 2, 5), ("c", 1, 4)),
     ),
 )
 
