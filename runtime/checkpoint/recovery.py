@@ -60,6 +60,7 @@ def plan_restore(
     operators: dict[TaskKey, tuple[OperatorRestore, ...]] = {}
     known_splits: dict[str, tuple[SplitState, ...]] = {}
     floors: dict[tuple[str, int], int] = {}
+    ended = _ended_operators(graph, manifest)
     for vertex in graph.vertices:
         restores: list[list[OperatorRestore]] = [[] for _ in range(vertex.parallelism)]
         for ir_operator in vertex.operators:
@@ -72,13 +73,14 @@ def plan_restore(
                 owners = _owners(found, sinks.get(uid), max(owner_counts.get(uid, 0), vertex.parallelism), repeats)
                 floors.update({(uid, owner.owner): _floor_after_recovery(owner) for owner in owners})
             for index in range(vertex.parallelism):
-                restores[index].append(_restore(vertex, index, uid, found, known_splits.get(uid, ()), owners))
-        for index, restored in enumerate(restores):
-            operators[vertex.id, index] = tuple(restored)
+                restored = _restore(vertex, index, uid, found, known_splits.get(uid, ()), owners)
+                restores[index].append(msgspec.structs.replace(restored, ended=index in ended.get(uid, ())))
+        for index, of_task in enumerate(restores):
+            operators[vertex.id, index] = tuple(of_task)
     return RestorePlan(
         checkpoint_id=manifest.checkpoint_id if manifest is not None else 0,
         operators=operators,
-        finished=_finished(graph, manifest),
+        finished=_finished(graph, ended),
         known_splits=known_splits,
         floors=floors,
         in_flight=plan_in_flight(graph, manifest) if manifest is not None else {},
@@ -225,23 +227,33 @@ def _data(state: _OperatorState, index: int, vertex: Vertex) -> bytes:
     return by_index.get(index, b"")
 
 
-def _finished(graph: JobGraph, manifest: CheckpointManifest | None) -> frozenset[TaskKey]:
-    """The subtasks of which every operator had seen the end of its input. Operators are asked, not vertices: another
-    parallelism chains differently, and a source that has ended may now have an operator behind it that has not."""
-    if manifest is None:
-        return frozenset()
-    ended: dict[str, set[int]] = {}
-    for snapshot in manifest.snapshots:
-        if snapshot.finished:
-            ended.setdefault(snapshot.vertex_uid, set()).add(snapshot.subtask_index)
-    records = {uid: record for record in manifest.vertices for uid in record.operator_uids}
+def _finished(graph: JobGraph, ended: Mapping[str, set[int]]) -> frozenset[TaskKey]:
+    """The subtasks of which every operator had seen the end of its input."""
     finished: set[TaskKey] = set()
     for vertex in graph.vertices:
-        known = [records[operator.uid] for operator in vertex.operators if operator.uid in records]
-        every = [_ended_indexes(record, ended.get(record.uid, set()), vertex.parallelism) for record in known]
+        every = [ended[operator.uid] for operator in vertex.operators if operator.uid in ended]
         if every:
             finished.update((vertex.id, index) for index in set.intersection(*every))
     return frozenset(finished)
+
+
+def _ended_operators(graph: JobGraph, manifest: CheckpointManifest | None) -> dict[str, set[int]]:
+    """Operator uid → the new subtasks for which it had seen the end of its input. Operators are asked, not vertices:
+    another parallelism chains differently, and a source that has ended may now have an operator behind it that has
+    not. Operators that the checkpoint does not have are left out."""
+    if manifest is None:
+        return {}
+    by_vertex: dict[str, set[int]] = {}
+    for snapshot in manifest.snapshots:
+        if snapshot.finished:
+            by_vertex.setdefault(snapshot.vertex_uid, set()).add(snapshot.subtask_index)
+    records = {uid: record for record in manifest.vertices for uid in record.operator_uids}
+    return {
+        operator.uid: _ended_indexes(record, by_vertex.get(record.uid, set()), vertex.parallelism)
+        for vertex in graph.vertices
+        for operator in vertex.operators
+        if (record := records.get(operator.uid)) is not None
+    }
 
 
 def _ended_indexes(record: VertexRecord, ended: set[int], parallelism: int) -> set[int]:

@@ -88,7 +88,8 @@ class SubtaskSnapshot(msgspec.Struct, frozen=True):
 
 class OperatorRestore(msgspec.Struct, frozen=True):
     """State handed to one operator of a new subtask. Segments may contain foreign key groups: read only the owned
-    range. `owners`: sink owners this subtask must resolve (its own first)."""
+    range. `owners`: sink owners this subtask must resolve (its own first). `ended`: what the operator puts out at the
+    end of its input is out, though it may be chained now to one that had not ended."""
 
     uid: str
     splits: tuple[SplitState, ...] = ()
@@ -97,3 +98,4 @@ class OperatorRestore(msgspec.Struct, frozen=True):
     counters: dict[str, int] = {}
     owners: tuple[OwnerState, ...] = ()
     data: bytes = b""
+    ended: bool = False

@@ -27,14 +27,20 @@ class OperatorChain:
     raises when the task was cancelled.
 
     `advance` and `on_timers` are done step by step: between two steps every operator's state holds exactly what has not
-    been put out, so the task may take a snapshot there, or leave the rest for later."""
+    been put out, so the task may take a snapshot there, or leave the rest for later. `ended`: uids of operators whose
+    end was part of the checkpoint that they are restored from; they do not end again."""
 
     def __init__(
-        self, operators: Sequence[Operator], emit: Callable[[Batch], None], yield_point: Callable[[], None]
+        self,
+        operators: Sequence[Operator],
+        emit: Callable[[Batch], None],
+        yield_point: Callable[[], None],
+        ended: frozenset[str] = frozenset(),
     ) -> None:
         self.operators = tuple(operators)
         self._emit = emit
         self._yield_point = yield_point
+        self._ended = ended
         self._timed = [(i, o) for i, o in enumerate(self.operators) if isinstance(o, TimedOperator)]
         self._holding = {i: o for i, o in enumerate(self.operators) if isinstance(o, HoldingOperator)}
         self._firing = {i for i, o in enumerate(self.operators) if isinstance(o, FiringOperator) and o.keeps_unsent}
@@ -75,7 +81,8 @@ class OperatorChain:
         """No input will follow."""
         for index, operator in enumerate(self.operators):
             self._flush(index)
-            self._pass_all(index + 1, operator.end(drain))
+            if operator.uid not in self._ended:
+                self._pass_all(index + 1, operator.end(drain))
 
     def flush(self) -> None:
         """Nothing is held back any more; before a snapshot."""

@@ -146,7 +146,8 @@ class Task:
         self.collect = operators.collect
         self._source = operators.source
         self._sinks = operators.sinks
-        self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check)
+        ended = frozenset(restore.uid for restore in descriptor.restore if restore.ended)
+        self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check, ended)
         self._files = services.files(descriptor)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self._files, self.inbox, services.send)
         self._timers = TaskTimers(self._chain, services.wall_clock_ms, lambda: self._checkpoints.stop_id is not None)

@@ -109,7 +109,8 @@ class LocalTask:
                 self.inbox.add_channel(cluster.channel_bytes)
         self.outputs: TaskOutputs
         self.barriers: TaskBarriers
-        self.chain = OperatorChain(self.operators.links, lambda batch: self.outputs.emit(batch), lambda: None)
+        ended = frozenset(uid for uid, restored in restores.items() if restored.ended)
+        self.chain = OperatorChain(self.operators.links, lambda batch: self.outputs.emit(batch), lambda: None, ended)
         self.work: Iterator[None] | None = None
         self.ended = False
         self.snapshots: dict[int, list[FinishSnapshot]] = {}

@@ -181,7 +181,10 @@ def test_a_chain_has_ended_only_if_each_of_its_operators_had() -> None:
     )
     together = graphs.graph(graphs.vertex(0, graphs.generator(), graphs.calc("window"), max_parallelism=MAX))
     ended = [subtask(apart, 0, i, finished=True) for i in range(4)]
-    assert plan_restore(together, manifest(apart, [*ended, subtask(apart, 1, 0)]), {}).finished == frozenset()
+    plan = plan_restore(together, manifest(apart, [*ended, subtask(apart, 1, 0)]), {})
+    assert plan.finished == frozenset()
+    # What had ended in it does not end again.
+    assert [restore.ended for restore in plan.operators[0, 0]] == [True, False]
     all_ended = manifest(apart, [*ended, subtask(apart, 1, 0, finished=True)])
     assert plan_restore(together, all_ended, {}).finished == {(0, 0)}
 
