@@ -33,6 +33,9 @@ class MemoryKeyedTable(TableReads):
     """See `KeyedTable`. Used by its task's thread; an open snapshot reads rows in another one, under the lock that
     every structural change and every announced change of rows takes."""
 
+    holds_all_rows = True
+    """Not those that are in a database."""
+
     def __init__(
         self,
         shape: TableShape,
@@ -100,6 +103,12 @@ class MemoryKeyedTable(TableReads):
     ) -> None:
         assert len(self.shape.keys) == self.shape.prefix_length + 1
         numbers = pa.array(np.arange(self._next_sequence, self._next_sequence + len(groups)))
+        if not self.holds_all_rows:
+            # Those that come back are found by their keys.
+            slots, _ = self.slots([*prefix, numbers], groups)
+            for column, own in enumerate(values):
+                self.write(column, slots, own)
+            return
         with self.lock:
             self.store.index.drop_entries()
             slots = self._make_rows([*prefix, numbers], groups, None, hashes, values)
@@ -108,7 +117,7 @@ class MemoryKeyedTable(TableReads):
 
     def prefix_row_count(self, hashes: Hashes) -> int | None:
         assert self._prefixes is not None
-        return self._prefixes.row_count(hashes)
+        return self._prefixes.row_count(hashes) if self.holds_all_rows else None
 
     def find_prefix(
         self, prefix: Sequence[Array], groups: KeyGroups, hashes: Hashes | None = None

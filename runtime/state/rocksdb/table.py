@@ -49,6 +49,8 @@ class RocksKeyedTable(MemoryKeyedTable):
     used once only does not drive out one that is used now and then. An eviction takes no more than is too much, so that
     no batch waits for long."""
 
+    holds_all_rows = False
+
     def __init__(
         self,
         shape: TableShape,
@@ -78,18 +80,6 @@ class RocksKeyedTable(MemoryKeyedTable):
     def find(self, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         with self.lock:
             return super().find(keys, groups)
-
-    def append(
-        self, prefix: Sequence[Array], groups: KeyGroups, values: Sequence[Array], hashes: Hashes | None = None
-    ) -> None:
-        numbers = pa.array(np.arange(self._next_sequence, self._next_sequence + len(groups)))
-        # Rows that come back from the database are found by their keys.
-        slots, _ = self.slots([*prefix, numbers], groups)
-        for column, own in enumerate(values):
-            self.write(column, slots, own)
-
-    def prefix_row_count(self, hashes: Hashes) -> int | None:
-        return None if self._cold_count else super().prefix_row_count(hashes)
 
     def find_prefix(
         self, prefix: Sequence[Array], groups: KeyGroups, hashes: Hashes | None = None
