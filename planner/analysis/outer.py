@@ -109,10 +109,6 @@ def replace_parts(expression: Expression, values: dict[int, Expression]) -> Expr
     return _replaced(expression, replaced)
 
 
-def has_parts(expression: Expression) -> bool:
-    return any(isinstance(e, Call) and e.function == PART for e in walk(expression))
-
-
 def _replaced(expression: Expression, replacement: Callable[[Expression], Expression | None]) -> Expression:
     new = replacement(expression)
     if new is not None:

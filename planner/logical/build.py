@@ -44,7 +44,10 @@ _SET_KINDS = {
 
 
 class PlanBuilder(SelectBuilder):
-    """Builds the trees of one text."""
+    """Builds the trees of one text, top down: a query and its set operations here; a query block in SelectBuilder
+    (`build_select.py`); its FROM in FromBuilder (`build_from.py`), joins in `build_joins.py`, UNNEST and LATERAL in
+    files of their names. Sub-queries (`build_subqueries.py`) and ranks (`build_ranks.py`) in expressions are put below
+    their block by `build_parts.py`; `decorrelate.py` takes their references to the query around away."""
 
     # -- queries ------------------------------------------------------------------------------------
 

@@ -301,14 +301,6 @@ def _named(columns: tuple[Column, ...], values: list[Expression], plan: Plan | N
     return tuple(named)
 
 
-def _relation_name(from_: exp.Expr) -> str:
-    """What a FROM item is called: its alias, or the last part of its name."""
-    alias = from_.args.get("alias")
-    if alias is not None:
-        return str(alias.args["name"].this)
-    return str(from_.this.args["expressions"][-1].this) if isinstance(from_, nodes.TableName) else ""
-
-
 def with_state_ttl(plan: Plan, ttl_ms: int, aggregate_count: int) -> Plan:
     """The plan with a time to live in its uppermost unbounded aggregates, at most `aggregate_count` of them."""
     match plan:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from planner.ir.expressions import InputRef
 from planner.logical.nodes import (
     Calc,
@@ -70,16 +68,3 @@ def _joined_spread(join: IntervalJoin | WindowJoin, later: int, earlier: int) ->
         between = join.upper_ms
     to_time, from_time = spread_ms(first_side, first, first_time), spread_ms(second_side, second_time, second)
     return None if to_time is None or from_time is None else to_time + between + from_time
-
-
-def without_marks(columns: tuple[Column, ...], indexes: range, reason: str) -> tuple[Column, ...]:
-    """The columns, those of event time among `indexes` made ordinary values."""
-    return tuple(demoted(c, reason) if i in indexes and c.type.is_rowtime else c for i, c in enumerate(columns))
-
-
-def with_times_of(columns: tuple[Column, ...], types: tuple[Column, ...]) -> tuple[Column, ...]:
-    """`columns` with the marks of `types`, position by position."""
-    return tuple(
-        msgspec.structs.replace(c, type=c.type.with_time_attribute(t.type.time_attribute), lost=t.lost)
-        for c, t in zip(columns, types, strict=True)
-    )

@@ -253,9 +253,9 @@ def lives_by_content(run: Run, known_partitions: Ints, identities: Ints, adds: B
     before[starts] = 0
     finds = ~entering & (before > 0)
     finds_so_far = np.cumsum(finds)
-    rank = finds_so_far - np.repeat(finds_so_far[starts] - finds[starts], lengths) - 1
+    rank: Ints = finds_so_far - np.repeat(finds_so_far[starts] - finds[starts], lengths) - 1
     rows = np.flatnonzero(entering)
-    rows_before = np.cumsum(entering) - entering
+    rows_before: Ints = np.cumsum(entering) - entering
     found = np.flatnonzero(finds)
     victims = order[rows[np.repeat(rows_before[starts], lengths)[found] + rank[found]]]
     ends[victims] = when[order[found]]
@@ -275,6 +275,6 @@ def ranks_of(partitions: Ints, codes: Ints, function: RankFunction) -> Ints:
     leads[1:] |= codes[1:] != codes[:-1]
     if function is RankFunction.RANK:
         return np.maximum.accumulate(np.where(leads, places, 0)) - begins + 1
-    groups = np.cumsum(leads)
+    groups: Ints = np.cumsum(leads)
     ranks: Ints = groups - groups[begins] + 1
     return ranks
