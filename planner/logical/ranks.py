@@ -222,6 +222,8 @@ def limited(limit: Limit) -> Plan:
         moved = limited(Limit(below.input, limit.count, limit.offset, below.input.columns))
         return _over(moved, None, below)
     if limit.count == 0:
+        # The order of no rows says nothing, and a Sort of its own could be one that streams cannot have.
+        below = below.input if isinstance(below, Sort) else below
         return Calc(below, _FALSE, identity(below.columns), limit.columns)
     order: tuple[SortKey, ...] = ()
     if isinstance(below, Sort):
