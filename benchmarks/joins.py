@@ -87,7 +87,7 @@ class SetCase(msgspec.Struct, frozen=True):
             yield number % 2, Batch(pa.RecordBatch.from_arrays(columns, names=["k", "text"]))
 
 
-CASES = (
+CASES: tuple[Case | SetCase, ...] = (
     Case("inner, appended rows", JoinKind.INNER),
     Case("inner, unique right key", JoinKind.INNER, unique=True),
     Case("inner, text keys", JoinKind.INNER, text=True),

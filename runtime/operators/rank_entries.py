@@ -252,8 +252,8 @@ def lives_by_content(run: Run, known_partitions: Ints, identities: Ints, adds: B
     before = np.concatenate(([0], sizes[:-1]))
     before[starts] = 0
     finds = ~entering & (before > 0)
-    finds_so_far = np.cumsum(finds)
-    rank: Ints = finds_so_far - np.repeat(finds_so_far[starts] - finds[starts], lengths) - 1
+    finds_so_far: Ints = np.cumsum(finds)
+    rank = finds_so_far - np.repeat(finds_so_far[starts] - finds[starts], lengths) - 1
     rows = np.flatnonzero(entering)
     rows_before: Ints = np.cumsum(entering) - entering
     found = np.flatnonzero(finds)
