@@ -58,7 +58,7 @@ bench: install ## Rows per CPU second, Kafka to Kafka, beside the raw cost of th
 	@$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
 
 bench-operators: install ## Each join, set operation, ranking and UNNEST by itself: CPU per row, without source and sink
-	@for module in joins timed_joins ranks unnest; do $(BIN)/python -m benchmarks.$$module $(BENCH_ARGS); done
+	@for module in joins timed_joins lookups ranks unnest; do $(BIN)/python -m benchmarks.$$module $(BENCH_ARGS); done
 
 bench-state: install ## Keyed state by itself and in a slot: 5 million keys in memory, ten times managed memory on disk
 	@$(BIN)/python -m benchmarks.state $(BENCH_ARGS)

@@ -1,8 +1,8 @@
 """One operator by itself: CPU per input row, without source, exchange and sink.
 
 `make bench-operators [BENCH_ARGS="--rows N --only TEXT"]` measures them all: `joins` (regular joins and set
-operations), `timed_joins` (interval, temporal and window joins), `ranks` (Top-N, deduplication, window Top-N, ORDER BY)
-and `unnest`; each is a module of its own as well (`python -m benchmarks.joins`).
+operations), `timed_joins` (interval, temporal and window joins), `lookups`, `ranks` (Top-N, deduplication, window
+Top-N, ORDER BY) and `unnest`; each is a module of its own as well (`python -m benchmarks.joins`).
 """
 
 from __future__ import annotations
