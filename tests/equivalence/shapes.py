@@ -388,6 +388,9 @@ def _sets() -> dict[str, Shape]:
         "join over a set operation": Shape(
             f"SELECT x.k, x.n, o.id FROM ({one} {{set}} {two}) AS x {{kind}} JOIN o ON x.k = o.k", tables="lmo"
         ),
+        "Top-N over a set operation": Shape(
+            _ranked("ROW_NUMBER", "", "n {order}, k {order}", f"({one} {{set}} {two})", "k, n", "rn <= {last}")
+        ),
         "UNNEST": Shape("SELECT l.id, x FROM l CROSS JOIN UNNEST(ARRAY[n, q, n + q]) AS e (x){mine}", tables="l"),
         "UNNEST WITH ORDINALITY": Shape(
             "SELECT l.id, x, i FROM l CROSS JOIN UNNEST(ARRAY[n, q]) WITH ORDINALITY AS e (x, i)",

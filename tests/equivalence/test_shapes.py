@@ -11,7 +11,7 @@ import pytest
 from tests.equivalence.shape_run import ShapeRun
 from tests.equivalence.shapes import SHAPES
 
-RUNS_PER_SHAPE = 6
+RUNS_PER_SHAPE = 5
 FUZZ_RUNS = 100_000
 
 
