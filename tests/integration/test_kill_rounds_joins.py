@@ -1,5 +1,5 @@
 """The rounds of test_kill_rounds for a regular join, an interval join, a temporal join and a Top-N: aligned and
-unaligned checkpoints, state in memory and in RocksDB (the seed says which job has which). 4 rounds always, 200 in
+unaligned checkpoints, state in memory and in RocksDB (the seed says which job has which). 2 rounds always, 200 in
 `make chaos`."""
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def started(cluster: Cluster, kafka: str, rounds: int) -> list[Job]:
     return jobs
 
 
-@in_rounds(4)
+@in_rounds(2)
 def test_rounds_of_kill_9_over_joins_and_ranks(kafka: str, tmp_path: Path, rounds: int) -> None:
     with Cluster(tmp_path, taskmanagers=2, slots=4) as cluster:
         kills = Rounds(cluster, started(cluster, kafka, rounds)).run(rounds)
