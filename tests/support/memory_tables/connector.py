@@ -102,7 +102,7 @@ class MemoryReader:
         self._states.update({state.split.id: state for state in splits})
 
     def poll(self, timeout_ms: int) -> list[SplitBatch]:
-        live = [state for state in self._states.values() if not state.done and self._start(state) < self._end(state)]
+        live = [state for state in self._states.values() if not state.done and not self._waits(state)]
         if not live:
             return []
         chosen = self._rows.random.sample(live, self._rows.random.randint(1, len(live)))
@@ -124,6 +124,10 @@ class MemoryReader:
             batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(part), pa.struct([])))  # type: ignore[arg-type]
         kinds = pa.array([kind for kind, _ in part], pa.int8()) if self._has_kinds else None
         return SplitBatch(state.split.id, batch, done, kinds)
+
+    def _waits(self, state: SplitState) -> bool:
+        """All that can be read was read, and more is to come."""
+        return self._start(state) == self._end(state) < len(self._rows.splits[int(state.split.data)])
 
     def _start(self, state: SplitState) -> int:
         return int(state.position or b"0")
