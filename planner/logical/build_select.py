@@ -102,6 +102,7 @@ class SelectBuilder(FromBuilder):
             plan, scope = source.plan, source.scope
         plan, condition = self._where(node, plan, scope)
         if from_ is not None:
+            hints.see_settled(source.plan, plan)
             scope = scope.with_columns(plan.columns)
         if _is_grouped(node):
             return self._grouped(node, order, _filtered(plan, condition), scope)
@@ -272,7 +273,7 @@ def _sort_keys(
     node: nodes.SelectQuery, order: list[nodes.OrderItem], binder: ExpressionBinder, items: _Items
 ) -> SortKeys:
     keys = SortKeys(list(items.values), takes_further=not node.args.get("distinct"))
-    binder.aliases = _alias_values(node, items)
+    binder.aliases = _item_values(node, items)
     for item in order:
         keys.add(item, binder)
     binder.aliases = {}
@@ -284,6 +285,16 @@ def _alias_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expressio
     names = _aliases(node.args["expressions"])
     by_name = [(c.name, v) for c, v in zip(items.columns, items.values, strict=True) if c.name in names]
     return {name: value for name, value in by_name if sum(n == name for n, _ in by_name) == 1}
+
+
+def _item_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression]:
+    """What names mean in ORDER BY: items of SELECT by their alias or, as in Flink, by the name of the column they are.
+    A name that two items have means a column."""
+    select: list[nodes.SelectItem] = node.args["expressions"]
+    if any(isinstance(item.this, nodes.AllColumns) for item in select):
+        return _alias_values(node, items)
+    names = [_item_name(item, i) for i, item in enumerate(select)]
+    return {name: value for name, value in zip(names, items.values, strict=True) if names.count(name) == 1}
 
 
 def _aliases(items: list[nodes.SelectItem]) -> list[str]:

@@ -20,6 +20,8 @@ from planner.ir import types as t
 from planner.ir.expressions import Call, Expression, InputRef, Literal, input_indexes, shift_inputs, substitute
 from planner.ir.operators import AggregateFunction, JoinKind
 from planner.logical.expressions import conjunction, identity
+from planner.logical.join_conditions import retyped
+from planner.logical.joins import calc_columns, settle_joins
 from planner.logical.nodes import (
     Calc,
     Column,
@@ -409,9 +411,11 @@ class Domain:
         def local(expression: Expression) -> Expression:
             return replace_outer(expression, self._level, lambda column: behind[self._positions[column.index]])
 
-        values = (*(local(p) for p in projections), *behind)
-        kept = local(condition) if condition is not None else None
-        return Calc(below, kept, values, (*columns, *self.plan.columns))
+        # Here, because what stands above may be no join: the equalities with the domain become keys of its join.
+        joined, kept = settle_joins(below, local(condition) if condition is not None else None)
+        values = tuple(retyped(value, joined.columns) for value in (*(local(p) for p in projections), *behind))
+        named = (*columns, *self.plan.columns)
+        return Calc(joined, kept, values, calc_columns(named, values, joined))
 
     def grouped(self, plan: GroupAggregate) -> Plan:
         """The aggregate by domain row; empty groups are not there."""

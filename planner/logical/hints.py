@@ -12,7 +12,7 @@ import msgspec
 
 from planner.analysis.scope import Scope
 from planner.errors import Span, SqlError, SqlState, did_you_mean, not_supported
-from planner.logical.nodes import Join, Plan
+from planner.logical.nodes import Join, Plan, inputs_of
 from planner.settings import parse_duration_ms
 from planner.sql.statements import Hint, OptionItem
 
@@ -101,6 +101,12 @@ class SelectHints:
                 todo = f"Join it as of a processing time: JOIN {table} FOR SYSTEM_TIME AS OF …"
                 raise not_supported(message, hint.span, todo)
 
+    def see_settled(self, before: Plan, after: Plan) -> None:
+        """What its joins have become is known: one that goes by time keeps rows as long as its times say."""
+        if _sides_with_ttl(after) < _sides_with_ttl(before):
+            message = "STATE_TTL for a join that keeps rows as long as their times and the watermark say"
+            raise not_supported(message, self.ttl_span, "It is for regular joins. Leave the hint out.")
+
     def check(self) -> None:
         """The SELECT is planned: every time to live must have found its state."""
         for table, (_, item) in self._ttl.items():
@@ -118,6 +124,13 @@ class SelectHints:
     def ttl_span(self) -> Span | None:
         """Of the first table that STATE_TTL names."""
         return next((item.span for _, item in self._ttl.values()), None)
+
+
+def _sides_with_ttl(plan: Plan) -> int:
+    own = 0
+    if isinstance(plan, Join):
+        own = (plan.left_ttl_ms is not None) + (plan.right_ttl_ms is not None)
+    return own + sum(_sides_with_ttl(below) for below in inputs_of(plan))
 
 
 def _only_name(scope: Scope) -> str:

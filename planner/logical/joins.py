@@ -108,27 +108,32 @@ def _calc(plan: Calc, where: _Conditions) -> tuple[Plan, _Conditions]:
             kept.append(part)
     settled, rest = _settled(plan.input, below)
     projections = tuple(retyped(p, settled.columns) for p in plan.projections)
-    columns = tuple(
-        _passed(c, settled.columns[p.index]) if isinstance(p, InputRef) else c
-        for c, p in zip(plan.columns, projections, strict=True)
-    )
+    columns = calc_columns(plan.columns, projections, settled)
     condition = conjunction(retyped(part, settled.columns) for part in rest)
     calc = Calc(settled, condition, projections, columns)
     return calc, [retyped(part, columns) for part in kept]
 
 
-def _passed(column: Column, source: Column) -> Column:
+def passed(column: Column, source: Column) -> Column:
     """The column without its mark, if its source has lost it."""
     if column.type.time_attribute is None or source.type.time_attribute is not None:
         return column
     return Column(column.name, column.type.with_time_attribute(None), source.lost)
 
 
+def calc_columns(columns: tuple[Column, ...], projections: tuple[Expression, ...], below: Plan) -> tuple[Column, ...]:
+    """The columns of a calc over a plan some of whose columns may have lost their marks."""
+    return tuple(
+        passed(c, below.columns[p.index]) if isinstance(p, InputRef) else c
+        for c, p in zip(columns, projections, strict=True)
+    )
+
+
 def _unnest(plan: Unnest, where: _Conditions) -> tuple[Plan, _Conditions]:
     width = len(plan.input.columns)
     pushed, _, kept = _spread(where, range(width), _NOTHING)
     below = _side(plan.input, pushed)
-    columns = (*(_passed(c, s) for c, s in zip(plan.columns, below.columns, strict=False)), *plan.columns[width:])
+    columns = (*(passed(c, s) for c, s in zip(plan.columns, below.columns, strict=False)), *plan.columns[width:])
     condition = retyped(plan.condition, columns) if plan.condition is not None else None
     unnest = msgspec.structs.replace(plan, input=below, columns=columns, condition=condition)
     return unnest, [retyped(part, columns) for part in kept]
@@ -256,9 +261,9 @@ def _classified(join: Join, kind: JoinKind, keys: EquiKeys) -> Plan:
 
 def _output(columns: tuple[Column, ...], side: tuple[Column, ...], is_padded: bool) -> tuple[Column, ...]:
     """What a join puts out of a side: the columns it had, and those that compute keys."""
-    passed = [_passed(column, source) for column, source in zip(columns, side, strict=False)]
+    kept = [passed(column, source) for column, source in zip(columns, side, strict=False)]
     computed = (Column(c.name, c.type.with_nullable(c.type.nullable or is_padded)) for c in side[len(columns) :])
-    return (*passed, *computed)
+    return (*kept, *computed)
 
 
 def _regular(join: Join) -> Join:
@@ -285,7 +290,7 @@ def _as_of(join: AsOfJoin, where: _Conditions) -> tuple[Plan, _Conditions]:
         left=left,
         right=right,
         condition=conjunction(retyped(part, sides) for part in condition),
-        columns=tuple(_passed(c, s) for c, s in zip(join.columns, sides, strict=True)),
+        columns=tuple(passed(c, s) for c, s in zip(join.columns, sides, strict=True)),
     )
     settled = as_of_join(bare)
     return settled, [retyped(part, settled.columns) for part in rest]

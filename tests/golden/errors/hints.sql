@@ -41,3 +41,5 @@ FROM more AS m JOIN upserts FOR SYSTEM_TIME AS OF m.proc AS u ON m.k = u.k
 ====
 SELECT /*+ LOOKUP('table' = 'u'), LOOKUP('table' = 'u') */ m.k
 FROM more AS m JOIN upserts FOR SYSTEM_TIME AS OF m.proc AS u ON m.k = u.k
+====
+SELECT /*+ STATE_TTL('a' = '1 d') */ a.k FROM more AS a JOIN more AS b ON a.k = b.k AND a.at = b.at

@@ -1,0 +1,1 @@
+EXPLAIN SELECT c.id, s.n FROM cdc AS c LEFT JOIN LATERAL (SELECT COUNT(*) AS n FROM more AS m WHERE m.k = c.k) AS s ON TRUE
