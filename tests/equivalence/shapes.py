@@ -176,8 +176,6 @@ def _timed() -> dict[str, Shape]:
         )
     windowed = "SELECT l.id AS a, l.window_start AS s, l.window_end AS e"
     counts = "SELECT k, window_start, window_end, COUNT(*) AS c FROM"
-    version = "FOR SYSTEM_TIME AS OF l.ts AS m ON l.k = m.k"
-    latest = f"r AS m ON l.k = m.k AND m.ts = {_LATEST}"
     tumble = "SELECT t, n FROM (SELECT l.ts AS t, m.n AS n FROM l JOIN m ON l.k = m.k AND " + _BETWEEN + ") AS x"
     return found | {
         "interval join without a key": Shape(
@@ -230,6 +228,13 @@ def _timed() -> dict[str, Shape]:
             appended="lm",
             batch=False,
         ),
+    }
+
+
+def _temporal() -> dict[str, Shape]:
+    version = "FOR SYSTEM_TIME AS OF l.ts AS m ON l.k = m.k"
+    latest = f"r AS m ON l.k = m.k AND m.ts = {_LATEST}"
+    return {
         "temporal join": Shape(
             f"SELECT l.id, l.n AS a, m.n AS b FROM l {{outer}} JOIN r {version}{{and}}",
             f"SELECT l.id, l.n, m.n FROM l {{outer}} JOIN {latest}{{and}}",
@@ -259,9 +264,6 @@ def _ranks() -> dict[str, Shape]:
     which = "rn BETWEEN {first} AND {last}"
     sums = "(SELECT k, COUNT(*) AS c, SUM(n) AS s FROM l GROUP BY k)"
     joined = f"(SELECT l.id AS id, m.id AS i, l.k AS k, m.n AS n FROM l {_BY_K})"
-    # Several rows may have the first or last time of a key: they are equal in what is shown.
-    last = _ranked("ROW_NUMBER", "PARTITION BY k ", "ts {time}", "l", "k, ts", "rn = 1")
-    window = "PARTITION BY window_start, window_end, k "
     return {
         "Top-N with rank": Shape(_ranked("ROW_NUMBER", by_k, order, "l", "id, k, n, rn", which), tables="l"),
         "Top-N": Shape(_ranked("ROW_NUMBER", by_k, order, "l", "id, k, p", which), tables="l"),
@@ -326,6 +328,15 @@ def _ranks() -> dict[str, Shape]:
             "SELECT x.id, m.id AS i FROM (SELECT id, k FROM l ORDER BY n {order}, id LIMIT {limit}{skip}) AS x"
             " JOIN m ON x.k = m.k"
         ),
+    }
+
+
+def _ranks_in_time() -> dict[str, Shape]:
+    # Several rows may have the first or last time of a key: they are equal in what is shown.
+    last = _ranked("ROW_NUMBER", "PARTITION BY k ", "ts {time}", "l", "k, ts", "rn = 1")
+    window = "PARTITION BY window_start, window_end, k "
+    which = "rn BETWEEN {first} AND {last}"
+    return {
         "deduplication": Shape(last, tables="l", appended="l", batch=False),
         "deduplication, aggregate": Shape(
             "SELECT ts, COUNT(*) AS c FROM (" + last + ") AS y GROUP BY ts", tables="l", appended="l", batch=False
@@ -336,7 +347,7 @@ def _ranks() -> dict[str, Shape]:
             batch=False,
         ),
         "window Top-N": Shape(
-            _ranked("ROW_NUMBER", window, order, "{lw}", "id, n, window_end, rn", which),
+            _ranked("ROW_NUMBER", window, "n {order}, id", "{lw}", "id, n, window_end, rn", which),
             tables="l",
             appended="l",
             batch=False,
@@ -411,4 +422,12 @@ def _sets() -> dict[str, Shape]:
     }
 
 
-SHAPES: dict[str, Shape] = {**_regular(), **_subqueries(), **_timed(), **_ranks(), **_sets()}
+SHAPES: dict[str, Shape] = {
+    **_regular(),
+    **_subqueries(),
+    **_timed(),
+    **_temporal(),
+    **_ranks(),
+    **_ranks_in_time(),
+    **_sets(),
+}
