@@ -40,7 +40,7 @@ def random_words(choose: random.Random) -> dict[str, str]:
                 " AND l.n <> m.n",
                 " AND m.n > 2",
                 " AND l.n < 4",
-                " AND l.n + m.q > 3",
+                " AND l.q + m.n > 3",
                 " AND COALESCE(m.n, l.q) = l.n",
                 " AND (l.n = 1 OR m.n > 2)",
             )
