@@ -95,7 +95,7 @@ class ShapeRun:
         key_type = choose.choice(KEY_TYPES)
         step_ms = choose.choice((200, 1_000, 3_000))
         start_ms = choose.choice((-60_000, 0, 1_700_000_000_000))
-        counts = (0, 1, *(8,) * 6, *(20,) * 4, 50) if len(shape.tables) < 3 else (0, 1, *(6,) * 6, *(15,) * 3)
+        counts = (0, 1, *(7,) * 6, *(15,) * 4, 40) if len(shape.tables) < 3 else (0, 1, *(6,) * 6, *(12,) * 3)
         self.tables: dict[str, Table] = {}
         self.changes: dict[str, Changes] = {}
         for letter in shape.tables:
@@ -163,7 +163,7 @@ class ShapeRun:
     def _settings(self) -> dict[str, str]:
         choose = self.random
         settings = {
-            "parallelism.default": str(choose.choice((1, 1, 2, 2, 3, 4))),
+            "parallelism.default": str(choose.choice((1, 1, 1, 2, 2, 3, 4))),
             "pipeline.max-parallelism": "16",
             "table.exec.batch.max-rows": str(choose.choice((1, 3, 64, 64))),
             "table.optimizer.agg-phase-strategy": choose.choice(("AUTO", "ONE_PHASE", "TWO_PHASE")),
