@@ -267,8 +267,9 @@ def test_rescaling_commits_by_the_old_owners_ids(place: Place) -> None:
         place.writer(subtask_index=s, parallelism=2, attempt=f"b{s}", incarnation="g3", restored_checkpoint_id=1)
         for s in range(2)
     ]
-    assert pair[0].recover([states[0], states[2]]) == {0: 1, 2: 1}
-    assert pair[1].recover([states[1]]) == {1: 1}
+    # Markers of owners that others recover are told as well: checkpoint ids must rise above all of them.
+    assert pair[0].recover([states[0], states[2]]) == {0: 1, 1: 1, 2: 1}
+    assert pair[1].recover([states[1]]) == {0: 1, 1: 1, 2: 1}
     for subtask, writer in enumerate(pair):
         writer.write(rows(subtask, 10, 5), None)
         writer.prepare_commit(2)
