@@ -256,7 +256,8 @@ class SinkWriter(Protocol):
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
         """Fence and resolve each owner's pending epochs (own owner first); return the marker's checkpoint id per
-        owner, those of owners that others resolve included. Sources have not started. Sinks that commit nothing return {}."""
+        owner, those of owners that others resolve included. Sources have not started. Sinks that commit nothing return
+        {}."""
 
     def write(self, batch: pa.RecordBatch, row_kinds: pa.Int8Array | None) -> None:
         """Columns are the physical columns, then the metadata columns. `row_kinds` is int8 (0 +I, 1 -U, 2 +U, 3 -D)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from planner import api
+from planner.ir.job_graph import JobGraph
 from planner.sql import statements as st
 from tests.equivalence.oracle import Key, answer_of, fill, folded_rows, hashable_row, in_windows
 from tests.equivalence.random_job import RandomJob
@@ -210,6 +211,11 @@ class ShapeRun:
         if fitting and self.random.random() < 0.7:
             return Target(types, tuple(self.random.choice(fitting)), True)
         return Target(types, tuple(self.random.sample(present, self.random.randint(1, len(present)))))
+
+    def planned(self) -> JobGraph:
+        """The query alone."""
+        with memory_tables(**{self._known_as(letter): MemoryTable() for letter in self.tables}):
+            return LocalSession(self.settings).graph(self.definitions + self.query)
 
     def differences(self, directory: Path) -> list[str]:
         """What is wrong with the job's answer; empty when it is the oracle's."""
