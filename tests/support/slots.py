@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -103,7 +104,8 @@ class SlotProcess:
         self._process.send_signal(signal.SIGINT)
 
     def _read(self) -> None:
-        with self._control.makefile("rb") as stream:
+        # A killed process leaves what it had not read: its end of the connection is reset then.
+        with suppress(ConnectionResetError), self._control.makefile("rb") as stream:
             while len(prefix := stream.read(LENGTH_BYTES)) == LENGTH_BYTES:
                 message = decode_message(stream.read(frame_length(prefix)))
                 with self._changed:

@@ -138,7 +138,7 @@ def test_whole_numbers_beyond_64_bits_keep_their_digits(server: FakeServer) -> N
 def test_columns_of_one_name_stay_apart_in_ndjson(server: FakeServer) -> None:
     server.jobs.query = FakeQuery.of((t.INT, t.INT, t.INT), [(1, 2, 3)])
     done = shell(server.url, "-c", "SELECT 1 AS a, 2 AS a, 3 AS a_1")
-    assert json.loads(done.stdout) == {"a": 1, "a_2": 2, "a_1": 3}
+    assert json.loads(done.stdout) == {"a": 1, "a0": 2, "a_1": 3}
 
 
 def test_jobs_are_listed_with_what_they_wait_for(server: FakeServer) -> None:
