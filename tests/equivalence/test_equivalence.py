@@ -41,6 +41,7 @@ def test_what_barriers_overtook_is_restored(tmp_path: Path) -> None:
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(12 * 3600)
 def test_many_seeds(tmp_path: Path) -> None:
     first, count = map(int, os.environ.get("EQUIVALENCE_SEEDS", "1000:50000").split(":"))
     for seed in range(first, first + count):

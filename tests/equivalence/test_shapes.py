@@ -80,6 +80,7 @@ def test_wrong_changelogs_are_seen(target: Target, changes: list[Change], theirs
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(12 * 3600)
 def test_many_seeds(tmp_path: Path) -> None:
     default = f"1000:{FUZZ_RUNS // len(SHAPES) + 1}"
     first, count = map(int, os.environ.get("SHAPE_SEEDS", default).split(":"))
