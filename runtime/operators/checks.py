@@ -25,6 +25,12 @@ class CheckedOperator:
 
     def __init__(self, inner: Operator, node: ir.Operator) -> None:
         self.inner = inner
+        # What it is, asked once: a protocol's isinstance() takes longer than a small batch.
+        self._two_inputs = inner if isinstance(inner, TwoInputOperator) else None
+        self._timed = inner if isinstance(inner, TimedOperator) else None
+        self._holding = inner if isinstance(inner, HoldingOperator) else None
+        self._delaying = inner if isinstance(inner, DelayingOperator) else None
+        self._firing = inner if isinstance(inner, FiringOperator) else None
         self._schema = arrow_schema(ir.output_schema(node).types)
         self._watermark_ms = MIN_WATERMARK_MS
         self._ended = False
@@ -42,8 +48,8 @@ class CheckedOperator:
     def process_input(self, input_index: int, batch: Batch) -> Iterator[Batch]:
         assert not self._ended, f"{self.uid}: rows after the end of input"
         assert batch.row_kinds is None or len(batch.row_kinds) == batch.row_count
-        if isinstance(self.inner, TwoInputOperator):
-            pieces = self.inner.process_input(input_index, batch)
+        if self._two_inputs is not None:
+            pieces = self._two_inputs.process_input(input_index, batch)
         else:
             assert input_index == 0, f"{self.uid} has one input"
             pieces = self.inner.process(batch)
@@ -53,11 +59,11 @@ class CheckedOperator:
 
     @property
     def watermark_delay_ms(self) -> int:
-        return self.inner.watermark_delay_ms if isinstance(self.inner, DelayingOperator) else 0
+        return 0 if self._delaying is None else self._delaying.watermark_delay_ms
 
     @property
     def keeps_unsent(self) -> bool:
-        return isinstance(self.inner, FiringOperator) and self.inner.keeps_unsent
+        return self._firing is not None and self._firing.keeps_unsent
 
     def advance(self, watermark_ms: int) -> Iterator[Batch]:
         assert not self._ended, f"{self.uid}: a watermark after the end of input"
@@ -71,22 +77,22 @@ class CheckedOperator:
         self._ended = True
 
     def timer_ms(self) -> int | None:
-        return self.inner.timer_ms() if isinstance(self.inner, TimedOperator) else None
+        return None if self._timed is None else self._timed.timer_ms()
 
     def on_timer(self, now_ms: int) -> Iterator[Batch]:
         assert not self._ended, f"{self.uid}: a timer after the end of input"
-        if isinstance(self.inner, TimedOperator):
-            yield from self._fired(self.inner.on_timer(now_ms))
-            due = self.inner.timer_ms()
+        if self._timed is not None:
+            yield from self._fired(self._timed.on_timer(now_ms))
+            due = self._timed.timer_ms()
             assert due is None or due > now_ms, f"{self.uid}: the timer {due} has not fired at {now_ms}"
 
     def flush(self) -> Iterator[Batch]:
-        if isinstance(self.inner, HoldingOperator):
-            for piece in self.inner.flush():
+        if self._holding is not None:
+            for piece in self._holding.flush():
                 assert not self._ended, f"{self.uid}: rows after the end of input"
                 self._check(piece)
                 yield piece
-            assert next(self.inner.flush(), None) is None, f"{self.uid}: it still holds rows after a flush"
+            assert next(self._holding.flush(), None) is None, f"{self.uid}: it still holds rows after a flush"
 
     def _fired(self, pieces: Iterator[Batch]) -> Iterator[Batch]:
         for piece in pieces:

@@ -74,7 +74,7 @@ class Scenario:
             "pipeline.max-parallelism": "16",
             "table.exec.batch.max-rows": str(self.random.choice((1, 3, 64))),
             "table.optimizer.agg-phase-strategy": self.random.choice(("AUTO", "ONE_PHASE", "TWO_PHASE")),
-            "state.backend.type": self.random.choice(("hashmap", "hashmap", "rocksdb")),
+            "state.backend.type": self.random.choice(("hashmap",) * 5 + ("rocksdb",)),
         }
         if self.random.random() < 0.25:
             self.settings |= {

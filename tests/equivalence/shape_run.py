@@ -170,7 +170,7 @@ class ShapeRun:
             "table.optimizer.agg-phase-strategy": choose.choice(("AUTO", "ONE_PHASE", "TWO_PHASE")),
             "table.optimizer.reuse-sub-plan-enabled": choose.choice(("true", "true", "false")),
             "table.exec.sink.upsert-materialize": choose.choice(("AUTO", "AUTO", "FORCE")),
-            "state.backend.type": choose.choice(("hashmap", "hashmap", "hashmap", "rocksdb")),
+            "state.backend.type": choose.choice(("hashmap",) * 7 + ("rocksdb",)),
         }
         if choose.random() < 0.25:
             settings |= {

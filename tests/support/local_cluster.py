@@ -413,16 +413,31 @@ class LocalCluster:
 
     def step(self) -> bool:
         """One random step; False: nothing is left to do."""
-        choices = [step for task in self.tasks.values() for step in task.steps()]
+        in_order = self.random.random() < self.haste
+        choices = self._choices(in_order)
         while not choices:
             if not any(task.is_waiting for task in self.tasks.values()):
                 return False
             self.now_ms += 1_000.0
-            choices = [step for task in self.tasks.values() for step in task.steps()]
+            choices = self._choices(in_order)
         self.now_ms += self.random.choice((0.0, 1.0, 60.0))
-        choice = choices[0] if self.random.random() < self.haste else self.random.choice(choices)
+        choice = choices[0] if in_order else self.random.choice(choices)
         choice()
         return True
+
+    def _choices(self, in_order: bool) -> list[Callable[[], None]]:
+        """Of the first task that can do something, from the first one or from a random one on. To ask a task also
+        sends what it had no credit for: those asked before may have something to do then."""
+        tasks = [*self.tasks.values()]
+        first = 0 if in_order else self.random.randrange(len(tasks))
+        arrived = -1
+        while True:
+            for task in itertools.chain(tasks[first:], tasks[:first]):
+                if choices := task.steps():
+                    return choices
+            before, arrived = arrived, sum(len(c.elements) for task in tasks for c in task.inbox.channels)
+            if arrived == before:
+                return []
 
     def run(self, steps_max: int | None = None) -> bool:
         """Random steps until nothing is left (True) or `steps_max` were made."""
