@@ -13,6 +13,10 @@ SlotId = NewType("SlotId", str)
 """`<task manager id>/<slot index>/<incarnation>`: a slot process serves one job once, so its successor has a new id."""
 
 
+def task_manager_of(slot_id: SlotId) -> TaskManagerId:
+    return TaskManagerId(slot_id.rsplit("/", 2)[0])
+
+
 class AttemptId(msgspec.Struct, frozen=True, order=True):
     """One start of one task. `number` rises with every start of the same subtask within a generation."""
 

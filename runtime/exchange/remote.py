@@ -38,7 +38,7 @@ from runtime.exchange.frames import (
 )
 from runtime.exchange.io_thread import IoThread
 from runtime.exchange.readers import ResultReaders
-from runtime.ids import AttemptId, JobId, SlotId
+from runtime.ids import AttemptId, JobId, SlotId, task_manager_of
 from runtime.protocol.descriptors import ChannelAddress
 
 ChannelKey = tuple[int, AttemptId, AttemptId]
@@ -212,9 +212,9 @@ class DataServer:
             self._fail_channels(peer)
 
     def _fail_channels(self, peer: _Peer) -> None:
-        error = TaskError(
-            f"the connection to slot {peer.slot_id} is lost: {peer.lost}", domain=ErrorDomain.EXTERNAL, retry=True
-        )
+        whose = f"a slot of TaskManager {task_manager_of(peer.slot_id)}"
+        message = f"the connection to {whose} is lost ({peer.slot_id}): {peer.lost}"
+        error = TaskError(message, domain=ErrorDomain.EXTERNAL, retry=True)
         ends: list[RemoteChannel | _RemoteInput] = [*peer.outputs.values(), *peer.waiting]
         ends += [*peer.inputs.values(), *peer.expected.values()]
         for end in ends:

@@ -172,7 +172,8 @@ class TaskManagerEndpoint:
             case SlotReady(offer=offer):
                 self._listener.slot_added(task_manager.slot(offer))
             case SlotLost(slot_id=slot_id, reason=reason):
-                self._listener.slot_removed(slot_id, reason)
+                lost = f"a slot of TaskManager {task_manager.id} is lost ({slot_id}): {reason}"
+                self._listener.slot_removed(slot_id, lost)
             case _:
                 self._listener.message_received(message)
 
@@ -182,7 +183,7 @@ class TaskManagerEndpoint:
         del self._registered[task_manager.id]
         _log.warning("TaskManager %s is gone: %s", task_manager.id, reason)
         for slot in self._listener.slots_of(task_manager.id):
-            self._listener.slot_removed(slot.slot_id, f"TaskManager {task_manager.id} is gone: {reason}")
+            self._listener.slot_removed(slot.slot_id, f"TaskManager {task_manager.id} is lost: {reason}")
 
     async def _heartbeats(self) -> None:
         while True:

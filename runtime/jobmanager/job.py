@@ -65,7 +65,7 @@ from runtime.jobmanager.regions import sources_done
 from runtime.jobmanager.scheduler import SlotInfo
 from runtime.protocol.messages import Failure, TaskState
 
-LOST_RESULT = Failure("the result of the query is lost: its slot ended before the rows were fetched", "internal", False)
+RUN_AGAIN = "Run the SELECT again: a query is not restarted. The job of an INSERT is, from its latest checkpoint."
 
 
 class JobCore(JobStates):
@@ -288,10 +288,11 @@ class JobCore(JobStates):
         if self.state is JobState.CANCELLING:
             return self._finish_if_done()
         if unfinished:
-            failure = Failure(f"slot {event.slot_id} is gone: {event.reason}", "internal", True)
+            failure = Failure(event.reason, "external", True)
             joins = self._regions.lost_place(execution, place)
             return self._on_tasks_failed(unfinished, failure, slot, now_ms, joins=joins)
-        return [] if self._drained else self._on_failure(LOST_RESULT, now_ms)
+        lost = f"the result of the query is lost before its rows were fetched: {event.reason}"
+        return [] if self._drained else self._on_failure(Failure(lost, "external", True), now_ms)
 
     def _finish_if_done(self) -> list[JobCommand]:
         """After the end of a task."""
@@ -352,9 +353,12 @@ class JobCore(JobStates):
 
     def _on_failure(self, failure: Failure, now_ms: int, note: RecordFailure | None = None) -> list[JobCommand]:
         """The whole job ends or restarts. `note`: what is known of the failure."""
-        note = note or RecordFailure(failure)
         if self.is_ending:
             return []
+        if self.graph.is_query and failure.retry:
+            hints = (failure.hint, RUN_AGAIN)
+            failure = msgspec.structs.replace(failure, hint=" ".join(hint for hint in hints if hint))
+        note = RecordFailure(failure) if note is None else msgspec.structs.replace(note, failure=failure)
         if self._restart_at_ms is not None or (self._preparing is not None and note.attempt is not None):
             return [] if self._is_replaced else [msgspec.structs.replace(note, concurrent=True)]
         restart_at_ms = None if self.graph.is_query else self.failover.restart_at_ms(failure, now_ms)

@@ -63,6 +63,8 @@ class SlotsShort(msgspec.Struct, frozen=True):
 
 
 class SlotGone(msgspec.Struct, frozen=True):
+    """`reason` is a sentence that names the slot or its TaskManager."""
+
     slot_id: SlotId
     reason: str
 

@@ -61,7 +61,7 @@ ENDED_JOBS_KEPT = 200
 END_WAIT_MS = 2_000
 """How long a fetch that found no process waits for the word on how the query ended."""
 
-_LOST = Failure("the result of the query was lost: the JobManager was restarted", "internal", False, "Run it again.")
+_LOST = Failure("the result of the query was lost: the JobManager was restarted", "external", False, "Run it again.")
 
 
 class JobManager:

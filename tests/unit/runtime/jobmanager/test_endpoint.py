@@ -36,6 +36,9 @@ OFFER = SlotOffer(SlotId("tm/0/1"), 5000, 1, 7)
 REGISTRATION = RegisterTaskManager(TaskManagerId("tm"), PROTOCOL_VERSION, "host", 1, 1, (OFFER,), 10)
 
 
+SLOT_LOST = "a slot of TaskManager tm is lost (tm/0/1): killed"
+
+
 class Listener:
     """Keeps the slots and what it heard."""
 
@@ -98,13 +101,13 @@ def test_registration_offers_and_messages() -> None:
         stream.send(SlotReady(SlotOffer(SlotId("tm/1/1"), 5001, 1)))
         stream.send(SlotLost(SlotId("tm/0/1"), "killed"))
         stream.send(LimitReached(an_attempt()))
-        await listener.expect("added tm/0/1", "added tm/1/1", "removed tm/0/1: killed", "LimitReached")
+        await listener.expect("added tm/0/1", "added tm/1/1", f"removed tm/0/1: {SLOT_LOST}", "LimitReached")
         slot = listener.slots[SlotId("tm/1/1")]
         assert (slot.host, slot.data_port) == ("host", 5001)
         endpoint.send(slot, ReleaseSlot(slot.slot_id))
         assert await stream.receive() == ReleaseSlot(slot.slot_id)
         stream.close()
-        await listener.expect(*listener.heard[:4], "removed tm/1/1: TaskManager tm is gone: the connection was closed")
+        await listener.expect(*listener.heard[:4], "removed tm/1/1: TaskManager tm is lost: the connection was closed")
         assert endpoint.task_managers == []
         endpoint.send(slot, ReleaseSlot(slot.slot_id))
 
@@ -189,7 +192,7 @@ def test_silence_is_a_loss() -> None:
     async def story(endpoint: TaskManagerEndpoint, listener: Listener) -> None:
         stream = await connect(endpoint.port)
         stream.send(REGISTRATION)
-        await listener.expect("added tm/0/1", "removed tm/0/1: TaskManager tm is gone: no heartbeat within 100 ms")
+        await listener.expect("added tm/0/1", "removed tm/0/1: TaskManager tm is lost: no heartbeat within 100 ms")
         stream.close()
 
     run(story, interval_ms=20, timeout_ms=100)
@@ -218,7 +221,7 @@ def test_a_second_registration_replaces_the_first() -> None:
         new.send(msgspec.structs.replace(REGISTRATION, slots=()))
         await new.receive()
         await listener.expect(
-            "added tm/0/1", "removed tm/0/1: TaskManager tm is gone: the TaskManager registered again"
+            "added tm/0/1", "removed tm/0/1: TaskManager tm is lost: the TaskManager registered again"
         )
         with pytest.raises(ConnectionClosedError):
             await old.receive()

@@ -9,7 +9,7 @@ from runtime.api import JobState
 from runtime.ids import AttemptId, JobId, SlotId, TaskManagerId
 from runtime.job_settings import RestartSettings, RestartStrategy
 from runtime.jobmanager import job_events as j
-from runtime.jobmanager.job import JobCore
+from runtime.jobmanager.job import RUN_AGAIN, JobCore
 from runtime.jobmanager.job_states import JOB_TRANSITIONS
 from runtime.jobmanager.region_restarts import CANCELLATION_TIMEOUT_MS
 from runtime.jobmanager.scheduler import SlotInfo
@@ -18,6 +18,7 @@ from tests.support import graphs
 
 JOB = JobId("f" * 32)
 LOST = Failure("connection lost", "external", True)
+GONE = "TaskManager tm is lost: the connection was closed"
 WRONG = Failure("malformed record", "user", False)
 DELAY_MS = 1_000
 RESTARTS = RestartSettings(RestartStrategy.FIXED_DELAY, attempts=3, delay_ms=DELAY_MS)
@@ -290,12 +291,32 @@ def test_a_query_keeps_its_slot_until_the_result_is_read() -> None:
 def test_a_query_whose_slot_dies_before_the_result_is_read_fails() -> None:
     story = running(QUERY)
     story.all(TaskState.FINISHED)
-    assert story.send(j.SlotGone(SlotId("tm/0/1"), "killed")) == ["FAILING", "ReleaseSlots", "FenceSinks"]
+    assert story.send(j.SlotGone(SlotId("tm/0/1"), GONE)) == ["FAILING", "ReleaseSlots", "FenceSinks"]
+    message = f"the result of the query is lost before its rows were fetched: {GONE}"
+    assert story.core.failure == Failure(message, "external", True, RUN_AGAIN)
 
 
 def test_a_query_is_not_restarted() -> None:
+    """Whoever reads it is told whose fault it is and what to do."""
     story = running(QUERY)
-    assert story.send(j.GenerationFailed(LOST)) == ["FAILING", "ReleaseSlots", "FenceSinks"]
+    assert story.send(j.SlotGone(SlotId("tm/0/1"), GONE)) == ["FAILING", "ReleaseSlots", "FenceSinks"]
+    assert story.core.failure == Failure(GONE, "external", True, RUN_AGAIN)
+
+
+@pytest.mark.parametrize(
+    ("failure", "hint"),
+    [
+        (Failure("a peer is lost", "external", True), RUN_AGAIN),
+        (Failure("no broker", "external", True, "Start one."), f"Start one. {RUN_AGAIN}"),
+        (Failure("division by zero", "user", False, "Use NULLIF."), "Use NULLIF."),
+    ],
+)
+def test_a_query_is_worth_another_try_where_a_restart_would_be(failure: Failure, hint: str) -> None:
+    story = running(QUERY)
+    story.send(j.GenerationFailed(failure))
+    expected = Failure(failure.message, failure.domain, failure.retry, hint)
+    assert story.core.failure == expected
+    assert [c.failure for c in story.commands if isinstance(c, j.RecordFailure)] == [expected]
 
 
 def test_suspension_is_not_an_end() -> None:
