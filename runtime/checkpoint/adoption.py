@@ -169,8 +169,12 @@ def _filtered(manifest: CheckpointManifest, kept: set[str], operators: dict[str,
     snapshots = tuple(
         msgspec.structs.replace(
             snapshot,
-            operators=tuple(operator for operator in snapshot.operators if operator.uid in kept),
-            # After a drain every task had ended; a job that goes on reads on.
+            operators=tuple(
+                # After a drain every task had ended; a job that goes on reads on.
+                msgspec.structs.replace(operator, ended=operator.ended and not manifest.drained)
+                for operator in snapshot.operators
+                if operator.uid in kept
+            ),
             finished=snapshot.finished and not manifest.drained,
         )
         for snapshot in manifest.snapshots

@@ -243,13 +243,15 @@ def _ended_operators(graph: JobGraph, manifest: CheckpointManifest | None) -> di
     not. Operators that the checkpoint does not have are left out."""
     if manifest is None:
         return {}
-    by_vertex: dict[str, set[int]] = {}
+    of_vertex = {record.uid: record.operator_uids for record in manifest.vertices}
+    by_uid: dict[str, set[int]] = {}
     for snapshot in manifest.snapshots:
-        if snapshot.finished:
-            by_vertex.setdefault(snapshot.vertex_uid, set()).add(snapshot.subtask_index)
+        of_task = of_vertex.get(snapshot.vertex_uid, ())
+        for uid in of_task if snapshot.finished else (o.uid for o in snapshot.operators if o.ended):
+            by_uid.setdefault(uid, set()).add(snapshot.subtask_index)
     records = {uid: record for record in manifest.vertices for uid in record.operator_uids}
     return {
-        operator.uid: _ended_indexes(record, by_vertex.get(record.uid, set()), vertex.parallelism)
+        operator.uid: _ended_indexes(record, by_uid.get(operator.uid, set()), vertex.parallelism)
         for vertex in graph.vertices
         for operator in vertex.operators
         if (record := records.get(operator.uid)) is not None

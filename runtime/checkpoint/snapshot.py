@@ -72,6 +72,8 @@ class OperatorSnapshot(msgspec.Struct, frozen=True):
     committables: tuple[Committable, ...] = ()
     data: bytes = b""
     """The operator's own small state that is neither keyed nor split (e.g. rows already passed by a LIMIT)."""
+    ended: bool = False
+    """What it puts out at the end of its input is out, if not in this attempt then before its restore."""
 
 
 class SubtaskSnapshot(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ class TaskCheckpoints:
         send: Callable[[FromSlot], None],
     ) -> None:
         self._descriptor = descriptor
+        self._restored_as_ended = frozenset(restore.uid for restore in descriptor.restore if restore.ended)
         self._operators = operators
         self._files = files
         self._inbox = inbox
@@ -100,11 +101,16 @@ class TaskCheckpoints:
         """In the helper thread."""
         started_s = time.monotonic()
         try:
-            captured.operators = tuple(finish() for finish in captured.parts)
+            captured.operators = tuple(self._finished(finish, captured.ended) for finish in captured.parts)
         except Exception as error:  # The checkpoint fails, not the task.
             self._send(CheckpointDeclined(self._descriptor.attempt, checkpoint_id, failure_of(error)))
         captured.parts = []
         captured.async_ms = (time.monotonic() - started_s) * 1000.0
+
+    def _finished(self, finish: FinishSnapshot, ended: bool) -> OperatorSnapshot:
+        """An operator that is restored as ended stays so, whatever the task around it is at."""
+        snapshot = finish()
+        return msgspec.structs.replace(snapshot, ended=ended or snapshot.uid in self._restored_as_ended)
 
     def _acknowledge(
         self, checkpoint_id: int, captured: _Snapshot, alignment_ms: float, in_flight: list[InFlight] | None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from connectors.api import SplitState
 from connectors.registry import connector
 from planner.ir.job_graph import Edge, JobGraph, Vertex
@@ -109,7 +111,7 @@ class LocalTask:
                 self.inbox.add_channel(cluster.channel_bytes)
         self.outputs: TaskOutputs
         self.barriers: TaskBarriers
-        ended = frozenset(uid for uid, restored in restores.items() if restored.ended)
+        ended = self._restored_as_ended = frozenset(uid for uid, restored in restores.items() if restored.ended)
         self.chain = OperatorChain(self.operators.links, lambda batch: self.outputs.emit(batch), lambda: None, ended)
         self.work: Iterator[None] | None = None
         self.ended = False
@@ -275,7 +277,9 @@ class LocalTask:
 
     def finish(self, checkpoint_id: int) -> SubtaskSnapshot:
         """The asynchronous half; rows may have been processed since the barrier."""
-        operators = tuple(part() for part in self.snapshots.pop(checkpoint_id))
+        ended = self.ended_at[checkpoint_id]
+        parts = [part() for part in self.snapshots.pop(checkpoint_id)]
+        operators = tuple(msgspec.structs.replace(p, ended=ended or p.uid in self._restored_as_ended) for p in parts)
         in_flight = self.complete.pop(checkpoint_id)
         return SubtaskSnapshot(
             self.vertex.id,
@@ -283,7 +287,7 @@ class LocalTask:
             self.index,
             self.vertex.parallelism,
             operators,
-            finished=self.ended_at[checkpoint_id],
+            finished=ended,
             in_flight=tuple(
                 write(self._cluster.files, f"{self.attempt}-c{checkpoint_id}-{number}.arrow", channel)
                 for number, channel in enumerate(in_flight)

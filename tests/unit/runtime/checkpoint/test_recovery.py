@@ -187,6 +187,11 @@ def test_a_chain_has_ended_only_if_each_of_its_operators_had() -> None:
     assert [restore.ended for restore in plan.operators[0, 0]] == [True, False]
     all_ended = manifest(apart, [*ended, subtask(apart, 1, 0, finished=True)])
     assert plan_restore(together, all_ended, {}).finished == {(0, 0)}
+    # A checkpoint before the chain has ended as a whole does not forget it.
+    parts = [OperatorSnapshot(operator.uid, ended=i == 0) for i, operator in enumerate(together.vertices[0].operators)]
+    plan = plan_restore(together, manifest(together, [subtask(together, 0, 0, *parts)]), {})
+    assert plan.finished == frozenset()
+    assert [restore.ended for restore in plan.operators[0, 0]] == [True, False]
 
 
 def test_unkeyed_data_cannot_change_parallelism() -> None:

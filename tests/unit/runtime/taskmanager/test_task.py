@@ -334,6 +334,21 @@ def test_a_task_restored_as_ended_writes_nothing_and_ends(cluster: Cluster) -> N
     assert written(cluster.by_table["out"]) == []
 
 
+def test_snapshots_do_not_forget_which_operators_had_ended_before_the_restore(cluster: Cluster) -> None:
+    restore = (OperatorRestore("source"), OperatorRestore("sink", ended=True))
+    cluster.deploy(task(ONE, (source(), sink()), cluster.directory, restore=restore))
+    cluster.assign(ONE, split("a"))
+    cluster.start()
+    cluster.trigger(1, ONE)
+    snapshot = cluster.wait_acknowledged(ONE, 1).snapshot
+    assert not snapshot.finished
+    assert {operator.uid: operator.ended for operator in snapshot.operators} == {"source": False, "sink": True}
+    cluster.by_table["in"].made.give(rows(1, done=True))
+    cluster.wait(InputsEnded)
+    cluster.trigger(2, ONE)
+    assert all(operator.ended for operator in cluster.wait_acknowledged(ONE, 2).snapshot.operators)
+
+
 def test_a_doubtful_commit_fails_the_task(cluster: Cluster) -> None:
     cluster.deploy(task(ONE, (source(), sink()), cluster.directory))
     cluster.assign(ONE, split("a"), all_assigned=False)
