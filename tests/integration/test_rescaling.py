@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from tests.support.cluster import Cluster, Role
 from tests.support.standalone import AWAY, POLL_S, GatewayError, late_rows, request
 
 TIMEOUT_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("rescaling"), taskmanagers=2, slots=2) as running:
-        yield running
 
 
 def parallelism(cluster: Cluster, job_id: str) -> list[int]:

@@ -71,7 +71,8 @@ def time_text(ms: int) -> str:
 
 
 class PacedRecords(threading.Thread):
-    """Sends records to their topics evenly over `duration_s`. `join()` raises what went wrong."""
+    """Sends records to their topics evenly over `duration_s`, or until it is told to stop. `join()` raises what went
+    wrong."""
 
     def __init__(
         self, bootstrap_servers: str, records: Iterable[tuple[str, Record]], count: int, duration_s: float
@@ -81,7 +82,13 @@ class PacedRecords(threading.Thread):
             {"bootstrap.servers": bootstrap_servers, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         )
         self._records, self._count, self._duration_s = records, count, duration_s
+        self._stopped = threading.Event()
         self._failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """Send no more, and end as `join()` does."""
+        self._stopped.set()
+        self.join()
 
     def run(self) -> None:
         try:
@@ -95,8 +102,10 @@ class PacedRecords(threading.Thread):
             if number % 500 == 0:
                 due = start + self._duration_s * number / self._count
                 self._producer.poll(max(0.0, due - time.monotonic()))
-                while time.monotonic() < due:
+                while time.monotonic() < due and not self._stopped.is_set():
                     self._producer.poll(max(0.0, due - time.monotonic()))  # negative would wait for ever
+                if self._stopped.is_set():
+                    break
             while True:
                 try:
                     self._producer.produce(
