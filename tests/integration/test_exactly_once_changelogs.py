@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ import pytest
 
 from tests.integration.test_exactly_once import SEED, UNALIGNED, Run, Size
 from tests.support import events as ev
+from tests.support.cluster import Cluster
 from tests.support.standalone import Session
 from tests.support.topics import ReadRecord, read_topic
 
@@ -33,9 +33,9 @@ class ChangelogRun(Run):
     """A pipeline into an upsert-kafka table `dst`, whose key is `k`."""
 
     def __init__(
-        self, kafka: str, directory: Path, size: Size, source: str, found: list[Any], parallelism: int, guarantee: str
+        self, cluster: Cluster, kafka: str, size: Size, source: str, found: list[Any], parallelism: int, guarantee: str
     ) -> None:
-        super().__init__(kafka, directory, size)
+        super().__init__(cluster, kafka, size)
         self.events = found
         self._source, self._parallelism, self._guarantee = source, parallelism, guarantee
 
@@ -76,10 +76,10 @@ class ChangelogRun(Run):
 @SIZES
 @pytest.mark.parametrize("parallelism", [1, 4])
 @pytest.mark.timeout(600)
-def test_group_by_into_an_upsert_topic_under_kill_9(kafka: str, tmp_path: Path, size: Size, parallelism: int) -> None:
+def test_group_by_into_an_upsert_topic_under_kill_9(cluster: Cluster, kafka: str, size: Size, parallelism: int) -> None:
     found = list(ev.events(size.events, SEED))
     source = "CREATE TABLE src (id BIGINT, k STRING, v INT) WITH ({with}, 'format' = 'json')"
-    run = ChangelogRun(kafka, tmp_path, size, source, found, parallelism, "exactly-once")
+    run = ChangelogRun(cluster, kafka, size, source, found, parallelism, "exactly-once")
     run.settings |= UNALIGNED if parallelism > 1 else {}
     columns = "k STRING, cnt BIGINT, total BIGINT, largest INT"
     query = "SELECT k, COUNT(*), SUM(CAST(v AS BIGINT)), MAX(v) FROM src GROUP BY k"
@@ -144,11 +144,11 @@ def changes(count: int, seed: int, groups: int = GROUPS) -> Iterator[Change]:
 
 @SIZES
 @pytest.mark.timeout(600)
-def test_a_debezium_topic_grouped_into_an_upsert_topic_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+def test_a_debezium_topic_grouped_into_an_upsert_topic_under_kill_9(cluster: Cluster, kafka: str, size: Size) -> None:
     found = list(changes(size.events, SEED))
     source = """CREATE TABLE src (id BIGINT, k STRING, v INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
       {with}, 'format' = 'debezium-json')"""
-    run = ChangelogRun(kafka, tmp_path, size, source, found, 4, "at-least-once")
+    run = ChangelogRun(cluster, kafka, size, source, found, 4, "at-least-once")
     query = "SELECT k, COUNT(*), SUM(v), MIN(v) FROM src WHERE v > -90 GROUP BY k"
     rows, _ = run.table("k STRING, cnt BIGINT, total INT, smallest INT", query)
     last: dict[int, tuple[str, int] | None] = {change.id: change.after for change in found if change.op}
@@ -203,13 +203,13 @@ def timed_changes(count: int, seed: int) -> Iterator[TimedChange]:
 @pytest.mark.chaos
 @SIZES
 @pytest.mark.timeout(600)
-def test_windows_over_a_debezium_topic_under_kill_9(kafka: str, tmp_path: Path, size: Size) -> None:
+def test_windows_over_a_debezium_topic_under_kill_9(cluster: Cluster, kafka: str, size: Size) -> None:
     """Each window is written once, with the rows that are there when it ends."""
     found = list(timed_changes(size.events, SEED))
     source = f"""CREATE TABLE src (id BIGINT, k STRING, v INT, ts TIMESTAMP(3), PRIMARY KEY (id) NOT ENFORCED,
       WATERMARK FOR ts AS ts - INTERVAL '{ev.WATERMARK_DELAY_MS // 1000}' SECOND) WITH (
       {{with}}, 'format' = 'debezium-json')"""
-    run = ChangelogRun(kafka, tmp_path, size, source, found, 4, "exactly-once")
+    run = ChangelogRun(cluster, kafka, size, source, found, 4, "exactly-once")
     query = """SELECT CONCAT(k, ' ', CAST(window_start AS STRING)), COUNT(*), SUM(v), MIN(v)
       FROM HOP(TABLE src, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)
       GROUP BY k, window_start, window_end"""

@@ -23,7 +23,7 @@ KILLS = 4
 ROLES: tuple[Role, ...] = ("slot", "taskmanager", "jobmanager", "slot")
 SETTINGS = {
     "parallelism.default": "2",
-    "execution.checkpointing.interval": "500 ms",
+    "execution.checkpointing.interval": "300 ms",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "1000",
     "restart-strategy.fixed-delay.delay": "200 ms",
@@ -43,28 +43,27 @@ def kill_some(cluster: Cluster, job_id: str) -> None:
     for turn in range(KILLS):
         if turn % 3 != 2:
             cluster.wait_for_job(job_id, "RUNNING", RECOVERY_TIMEOUT_S)
-        threading.Event().wait(rng.uniform(0.2, 2.0))  # the moment of the fault, not a synchronisation
+        threading.Event().wait(rng.uniform(0.2, 1.2))  # the moment of the fault, not a synchronisation
         assert cluster.kill(ROLES[turn % len(ROLES)], rng.randrange(8)) is not None or turn
 
 
 @pytest.mark.timeout(300)
-def test_a_bounded_job_leaves_every_row_in_one_file(tmp_path: Path) -> None:
-    rows = 24_000
+def test_a_bounded_job_leaves_every_row_in_one_file(cluster: Cluster, tmp_path: Path) -> None:
+    rows = 16_000
     out = tmp_path / "out"
-    with Cluster(tmp_path / "data", taskmanagers=2, slots=2) as cluster:
-        session = cluster.session(SETTINGS)
-        session.execute(
-            f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '2000',
-              'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{rows - 1}')"""
-        )
-        session.execute(
-            f"""CREATE TABLE dst (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{out}',
-              'format' = 'csv', 'sink.rolling-policy.file-size' = '40 kb')"""
-        )
-        job_id = session.execute("INSERT INTO dst SELECT id, CONCAT('row ', CAST(id AS STRING)) FROM src").job_id
-        assert job_id is not None
-        kill_some(cluster, job_id)
-        cluster.wait_for_job(job_id, "FINISHED", 120.0)
+    session = cluster.session(SETTINGS)
+    session.execute(
+        f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '2000',
+          'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{rows - 1}')"""
+    )
+    session.execute(
+        f"""CREATE TABLE dst (id BIGINT, name STRING) WITH ('connector' = 'filesystem', 'path' = '{out}',
+          'format' = 'csv', 'sink.rolling-policy.file-size' = '40 kb')"""
+    )
+    job_id = session.execute("INSERT INTO dst SELECT id, CONCAT('row ', CAST(id AS STRING)) FROM src").job_id
+    assert job_id is not None
+    kill_some(cluster, job_id)
+    cluster.wait_for_job(job_id, "FINISHED", 120.0)
     found = ids_of_lines(out, ".csv", lambda line: int(line.split(",")[0]))
     assert found == Counter(range(rows))
     assert list(out.glob(".*")) == []
@@ -88,45 +87,44 @@ class Feeder(threading.Thread):
 
 
 @pytest.mark.timeout(300)
-def test_a_watched_directory_into_two_kinds_of_files(tmp_path: Path) -> None:
+def test_a_watched_directory_into_two_kinds_of_files(cluster: Cluster, tmp_path: Path) -> None:
     source, lines, parquet = tmp_path / "in", tmp_path / "lines", tmp_path / "parquet"
     source.mkdir()
-    feeder = Feeder(source, 50, 200, 0.2)
+    feeder = Feeder(source, 50, 200, 0.15)
     expected = Counter(range(50 * 200))
-    with Cluster(tmp_path / "data", taskmanagers=2, slots=2) as cluster:
-        session = cluster.session(SETTINGS)
+    session = cluster.session(SETTINGS)
+    session.execute(
+        f"""CREATE TABLE src (id BIGINT, v STRING, f STRING METADATA FROM 'file.name') WITH (
+          'connector' = 'filesystem', 'path' = '{source}', 'format' = 'csv',
+          'source.monitor-interval' = '100 ms')"""
+    )
+    rolling = "'sink.rolling-policy.rollover-interval' = '1 s', 'sink.rolling-policy.check-interval' = '100 ms'"
+    for name, directory, kind, more in (("a", lines, "json", f", {rolling}"), ("b", parquet, "parquet", "")):
         session.execute(
-            f"""CREATE TABLE src (id BIGINT, v STRING, f STRING METADATA FROM 'file.name') WITH (
-              'connector' = 'filesystem', 'path' = '{source}', 'format' = 'csv',
-              'source.monitor-interval' = '100 ms')"""
+            f"""CREATE TABLE {name} (id BIGINT, f STRING) WITH ('connector' = 'filesystem',
+              'path' = '{directory}', 'format' = '{kind}'{more})"""
         )
-        rolling = "'sink.rolling-policy.rollover-interval' = '1 s', 'sink.rolling-policy.check-interval' = '100 ms'"
-        for name, directory, kind, more in (("a", lines, "json", f", {rolling}"), ("b", parquet, "parquet", "")):
-            session.execute(
-                f"""CREATE TABLE {name} (id BIGINT, f STRING) WITH ('connector' = 'filesystem',
-                  'path' = '{directory}', 'format' = '{kind}'{more})"""
-            )
-        job_id = session.execute(
-            "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT id, f FROM src; INSERT INTO b SELECT id, f FROM src; END"
-        ).job_id
-        assert job_id is not None
-        feeder.start()
-        kill_some(cluster, job_id)
-        feeder.join()
+    job_id = session.execute(
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT id, f FROM src; INSERT INTO b SELECT id, f FROM src; END"
+    ).job_id
+    assert job_id is not None
+    feeder.start()
+    kill_some(cluster, job_id)
+    feeder.join()
 
-        def found() -> tuple[Counter[int], Counter[int]]:
-            tables: list[Any] = [pq.read_table(path, columns=["id"]) for path in visible(parquet, ".parquet")]
-            return (
-                ids_of_lines(lines, ".json", lambda line: int(json.loads(line)["id"])),
-                Counter(i for table in tables for i in table.column(0).to_pylist()),
-            )
+    def found() -> tuple[Counter[int], Counter[int]]:
+        tables: list[Any] = [pq.read_table(path, columns=["id"]) for path in visible(parquet, ".parquet")]
+        return (
+            ids_of_lines(lines, ".json", lambda line: int(json.loads(line)["id"])),
+            Counter(i for table in tables for i in table.column(0).to_pylist()),
+        )
 
-        deadline_s = time.monotonic() + 90
-        while [sum(counts.values()) for counts in found()] != [10_000, 10_000] and time.monotonic() < deadline_s:
-            threading.Event().wait(0.2)
-        assert [counts - expected for counts in found()] == [Counter(), Counter()]
-        assert [expected - counts for counts in found()] == [Counter(), Counter()]
-        session.execute(f"STOP JOB '{job_id}'")
+    deadline_s = time.monotonic() + 90
+    while [sum(counts.values()) for counts in found()] != [10_000, 10_000] and time.monotonic() < deadline_s:
+        threading.Event().wait(0.2)
+    assert [counts - expected for counts in found()] == [Counter(), Counter()]
+    assert [expected - counts for counts in found()] == [Counter(), Counter()]
+    session.execute(f"STOP JOB '{job_id}'")
 
 
 def lines_of(directory: Path, pattern: str) -> list[str]:
@@ -141,50 +139,49 @@ def until(what: str, condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_savepoint_takes_the_open_file_along(tmp_path: Path) -> None:
+def test_a_savepoint_takes_the_open_file_along(cluster: Cluster, tmp_path: Path) -> None:
     """A file that is not complete stays hidden when its job stops; the job that goes on from there shows it."""
     source, out = tmp_path / "in", tmp_path / "out"
     source.mkdir()
-    with Cluster(tmp_path / "data", taskmanagers=1, slots=2) as cluster:
 
-        def start(parallelism: int, savepoint: str) -> str:
-            session = cluster.session({**SETTINGS, "parallelism.default": str(parallelism)})
-            session.execute(
-                f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{source}',
-                  'format' = 'csv', 'source.monitor-interval' = '100 ms')"""
-            )
-            session.execute(
-                f"""CREATE TABLE dst (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}',
-                  'format' = 'csv')"""
-            )
-            if savepoint:
-                session.execute(f"SET 'execution.state-recovery.path' = '{savepoint}'")
-            job_id = session.execute("INSERT INTO dst SELECT id FROM src").job_id
-            assert job_id is not None
-            return job_id
+    def start(parallelism: int, savepoint: str) -> str:
+        session = cluster.session({**SETTINGS, "parallelism.default": str(parallelism)})
+        session.execute(
+            f"""CREATE TABLE src (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{source}',
+              'format' = 'csv', 'source.monitor-interval' = '100 ms')"""
+        )
+        session.execute(
+            f"""CREATE TABLE dst (id BIGINT) WITH ('connector' = 'filesystem', 'path' = '{out}',
+              'format' = 'csv')"""
+        )
+        if savepoint:
+            session.execute(f"SET 'execution.state-recovery.path' = '{savepoint}'")
+        job_id = session.execute("INSERT INTO dst SELECT id FROM src").job_id
+        assert job_id is not None
+        return job_id
 
-        def stop(job_id: str, how: str) -> str:
-            session = cluster.session({"state.savepoints.dir": str(tmp_path / "savepoints")})
-            path = str(session.execute(f"STOP JOB '{job_id}' WITH SAVEPOINT{how}").rows[0][0])
-            cluster.wait_for_job(job_id, "FINISHED", 60)
-            return path
+    def stop(job_id: str, how: str) -> str:
+        session = cluster.session({"state.savepoints.dir": str(tmp_path / "savepoints")})
+        path = str(session.execute(f"STOP JOB '{job_id}' WITH SAVEPOINT{how}").rows[0][0])
+        cluster.wait_for_job(job_id, "FINISHED", 60)
+        return path
 
-        def feed(first: int) -> None:
-            for name in ("a", "b"):
-                hidden = source / f".{first}-{name}.csv"
-                hidden.write_text("".join(f"{i}\n" for i in range(first, first + 100)))
-                hidden.rename(source / hidden.name[1:])
-                first += 100
+    def feed(first: int) -> None:
+        for name in ("a", "b"):
+            hidden = source / f".{first}-{name}.csv"
+            hidden.write_text("".join(f"{i}\n" for i in range(first, first + 100)))
+            hidden.rename(source / hidden.name[1:])
+            first += 100
 
-        feed(0)
-        job_id = start(2, "")
-        until("the first rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
-        savepoint = stop(job_id, "")
-        assert visible(out, ".csv") == []
-        feed(200)
-        job_id = start(1, savepoint)
-        until("the first rows to show", lambda: sorted(map(int, lines_of(out, "part-*"))) == list(range(200)))
-        until("the other rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
-        stop(job_id, " WITH DRAIN")
+    feed(0)
+    job_id = start(2, "")
+    until("the first rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
+    savepoint = stop(job_id, "")
+    assert visible(out, ".csv") == []
+    feed(200)
+    job_id = start(1, savepoint)
+    until("the first rows to show", lambda: sorted(map(int, lines_of(out, "part-*"))) == list(range(200)))
+    until("the other rows", lambda: len(lines_of(out, ".part-*.inprogress")) == 200)
+    stop(job_id, " WITH DRAIN")
     assert sorted(map(int, lines_of(out, "part-*"))) == list(range(400))
     assert list(out.glob(".*")) == []
