@@ -54,13 +54,22 @@ class Edge(msgspec.Struct, frozen=True):
     input_index: int = 0
 
 
+class StatePart(msgspec.Struct, frozen=True):
+    """Something that an operator's state depends on, for people: `columns` with their names and types, `ORDER BY`, …"""
+
+    name: str
+    items: tuple[str, ...]
+
+
 class Fingerprint(msgspec.Struct, frozen=True):
-    """Identity of an operator's state: compared at restore (see ARCHITECTURE.md, *Stable ids*)."""
+    """Identity of an operator's state: compared at restore (see ARCHITECTURE.md, *Stable ids*). `parts` say in words
+    what `state` is made of; they decide nothing."""
 
     uid: str
     state: str
     input: str
     location: str
+    parts: tuple[StatePart, ...] = ()
 
 
 class JobGraph(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from planner.ir import operators as ir
 from planner.ir.operators import ChangelogMode, JoinKind
 from planner.logical.canonical import canonical_plan
 from planner.logical.nodes import Join, Plan, SetOperation, TwoInputs
+from planner.physical.state_parts import join_parts, set_operation_parts
 from planner.physical.streams import Stream, schema_of
 from planner.physical.uids import condition_origin, fingerprint, join_keys_origin, origin, row_layout
 from planner.settings import RuntimeMode
@@ -64,8 +65,9 @@ def translate_join(plan: Join, translator: Translator) -> Stream:
     )
     keys = (plan.left_keys, plan.right_keys)
     stream = translator.add_two_inputs(operator, left, right, keys, properties.changelog.mode)
-    layout = join_layout(plan, operator.left_unique_key, operator.right_unique_key)
-    translator.fingerprints.append(fingerprint(operator.uid, layout, canonical_plan(plan)))
+    unique_keys = (operator.left_unique_key, operator.right_unique_key)
+    layout, parts = join_layout(plan, *unique_keys), join_parts(plan, *unique_keys)
+    translator.fingerprints.append(fingerprint(operator.uid, layout, canonical_plan(plan), parts=parts))
     return stream
 
 
@@ -105,5 +107,6 @@ def translate_set_operation(plan: SetOperation, translator: Translator) -> Strea
     )
     stream = translator.add_two_inputs(operator, left, right, (every, every), properties.changelog.mode)
     layout = repr((plan.kind.value, [c.type.sql() for c in plan.columns]))
-    translator.fingerprints.append(fingerprint(operator.uid, layout, canonical_plan(plan)))
+    print_ = fingerprint(operator.uid, layout, canonical_plan(plan), parts=set_operation_parts(plan))
+    translator.fingerprints.append(print_)
     return stream

@@ -12,6 +12,7 @@ from planner.ir.operators import ChangelogMode, SortKey
 from planner.logical.canonical import canonical_plan
 from planner.logical.nodes import Deduplicate, Rank, Sort, WindowRank
 from planner.physical.aggregates import aligned_window
+from planner.physical.state_parts import rank_parts
 from planner.physical.streams import Stream, schema_of
 from planner.physical.uids import fingerprint, origin, row_layout
 from planner.settings import RuntimeMode
@@ -33,7 +34,9 @@ def translate_ranking(plan: Rank | Deduplicate | WindowRank | Sort, translator: 
     properties = translator.streaming.of(plan)
     added = translator.add(operator, parallelism, stream, keys, properties.changelog.mode)
     is_retracting = not translator.streaming.of(plan.input).changelog.is_insert_only
-    print_ = fingerprint(operator.uid, _layout(plan, is_retracting=is_retracting), canonical_plan(plan))
+    layout = _layout(plan, is_retracting=is_retracting)
+    parts = rank_parts(plan, is_retracting=is_retracting)
+    print_ = fingerprint(operator.uid, layout, canonical_plan(plan), parts=parts)
     translator.fingerprints.append(print_)
     return Stream((added,), parallelism)
 

@@ -10,6 +10,7 @@ from planner.logical.canonical import canonical_plan
 from planner.logical.nodes import ResultSink, TableSink
 from planner.physical.changes import without_update_before
 from planner.physical.sources import configured_parallelism, table_ref
+from planner.physical.state_parts import row_parts
 from planner.physical.streams import Stream, schema_of
 from planner.physical.translate import Translator
 from planner.physical.uids import fingerprint, location
@@ -135,5 +136,6 @@ def _materialized(
     )
     added = translator.add(operator, parallelism, stream, plan.key, ChangelogMode.UPSERT)
     layout = repr((plan.key, plan.upsert_key, [c.type.sql() for c in sink.input.columns], action.value))
-    translator.fingerprints.append(fingerprint(uid, layout, canonical_plan(sink)))
+    parts = row_parts(sink.input.columns, plan.key, plan.upsert_key, action.value)
+    translator.fingerprints.append(fingerprint(uid, layout, canonical_plan(sink), parts=parts))
     return Stream((added,), parallelism)

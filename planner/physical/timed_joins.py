@@ -12,6 +12,7 @@ from planner.logical.rules.interval_join import watermark_delay_ms
 from planner.physical.aggregates import aligned_window
 from planner.physical.changes import without_update_before
 from planner.physical.joins import input_streams
+from planner.physical.state_parts import timed_join_parts
 from planner.physical.streams import Stream, schema_of
 from planner.physical.uids import condition_origin, fingerprint, join_keys_origin, origin, row_layout
 
@@ -40,7 +41,8 @@ def translate_timed_join(plan: _TimedJoin, translator: Translator) -> Stream:
             operator = _temporal_join(plan, translator)
     mode = translator.streaming.of(plan).changelog.mode
     stream = translator.add_two_inputs(operator, left, right, (left_keys, right_keys), mode)
-    translator.fingerprints.append(fingerprint(operator.uid, _layout(plan), canonical_plan(plan)))
+    print_ = fingerprint(operator.uid, _layout(plan), canonical_plan(plan), parts=timed_join_parts(plan))
+    translator.fingerprints.append(print_)
     return stream
 
 

@@ -53,6 +53,7 @@ from planner.physical.lookups import translate_lookup
 from planner.physical.operator_graph import OperatorGraph
 from planner.physical.ranks import translate_ranking
 from planner.physical.sources import configured_parallelism, source_operator
+from planner.physical.state_parts import aggregate_parts, row_parts
 from planner.physical.streams import Stream, links_from, ordered, schema_of
 from planner.physical.timed_joins import translate_timed_join
 from planner.physical.uids import UidFactory, aggregate_layout, fingerprint, location, origin
@@ -195,7 +196,8 @@ class Translator:
         parallelism = self.settings.parallelism
         added = self.add(operator, parallelism, stream, plan.keys, self._mode(plan))
         layout = repr([(c.name, c.type.sql()) for c in plan.columns])
-        self.fingerprints.append(fingerprint(uid, f"{plan.keys}, {layout}", canonical_plan(plan)))
+        parts = row_parts(plan.columns, plan.keys)
+        self.fingerprints.append(fingerprint(uid, f"{plan.keys}, {layout}", canonical_plan(plan), parts=parts))
         return Stream((added,), parallelism)
 
     # -- operators without keys ---------------------------------------------------------------------
@@ -301,8 +303,7 @@ class Translator:
             output=schema_of(plan),
             input_changelog=input_changelog,
         )
-        layout = aggregate_layout(plan, from_partials=is_two_phase, is_retracting=is_retracting)
-        return self._add_keyed(operator, plan, stream, keys, layout)
+        return self._add_keyed(operator, plan, stream, keys)
 
     def _aggregated_changelog(self, plan: WindowAggregate | GroupAggregate) -> ChangelogMode:
         """What enters an aggregate: inserts, or changes with the old rows."""
@@ -326,7 +327,6 @@ class Translator:
             local = ir.LocalGroupAggregate(uid, "LocalGroupAggregate", keys, calls, input_changelog, partials)
             stream = Stream((self.add(local, stream.parallelism, stream),), stream.parallelism)
             keys = tuple(range(len(keys)))
-        layout = aggregate_layout(plan, from_partials=is_two_phase, is_retracting=is_retracting)
         operator = ir.GroupAggregate(
             uid=self.uids.make(self.sink_name, "group-aggregate", origins),
             name="GlobalGroupAggregate" if is_two_phase else "GroupAggregate",
@@ -343,7 +343,7 @@ class Translator:
             state_ttl_ms=self.settings.state_ttl_ms if plan.state_ttl_ms is None else plan.state_ttl_ms,
             emits_at_end=self.settings.runtime_mode is RuntimeMode.BATCH,
         )
-        return self._add_keyed(operator, plan, stream, keys, layout)
+        return self._add_keyed(operator, plan, stream, keys)
 
     def _key_origins(self, plan: WindowAggregate | GroupAggregate) -> str:
         return "[" + ", ".join(origin(plan.input, k) for k in plan.keys) + "]"
@@ -351,13 +351,15 @@ class Translator:
     def _add_keyed(
         self,
         operator: ir.GlobalWindowAggregate | ir.GroupAggregate,
-        plan: Plan,
+        plan: WindowAggregate | GroupAggregate,
         stream: Stream,
         keys: tuple[int, ...],
-        layout: str,
     ) -> Stream:
         """The operator behind an exchange by its keys; without keys there is one copy of it."""
         parallelism = self.settings.parallelism if keys else 1
         added = self.add(operator, parallelism, stream, keys, self._mode(plan))
-        self.fingerprints.append(fingerprint(operator.uid, layout, canonical_plan(plan)))
+        is_retracting = operator.input_changelog is not ChangelogMode.INSERT_ONLY
+        layout = aggregate_layout(plan, from_partials=operator.from_partials, is_retracting=is_retracting)
+        parts = aggregate_parts(plan, from_partials=operator.from_partials, is_retracting=is_retracting)
+        self.fingerprints.append(fingerprint(operator.uid, layout, canonical_plan(plan), parts=parts))
         return Stream((added,), parallelism)

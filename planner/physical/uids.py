@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 
 from planner.ir.expressions import Call, Expression, InputRef, Literal, canonical
-from planner.ir.job_graph import Fingerprint
+from planner.ir.job_graph import Fingerprint, StatePart
 from planner.ir.operators import AggregateCall
 from planner.logical.columns import Passing
 from planner.logical.nodes import (
@@ -170,8 +170,11 @@ def location(options: dict[str, str]) -> str:
     return repr([(key, options[key]) for key in _LOCATION_OPTIONS if key in options])
 
 
-def fingerprint(uid: str, state: str, input_: str = "", location_: str = "") -> Fingerprint:
-    return Fingerprint(uid, _digest(state), _digest(input_), _digest(location_))
+def fingerprint(
+    uid: str, state: str, input_: str = "", location_: str = "", parts: tuple[StatePart, ...] = ()
+) -> Fingerprint:
+    """`parts`: `state` in words."""
+    return Fingerprint(uid, _digest(state), _digest(input_), _digest(location_), parts)
 
 
 def _digest(text: str) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-from planner.ir.job_graph import JobGraph
+from planner.ir.job_graph import Fingerprint, JobGraph
 from planner.ir.operators import Operator, Sink, Source
 from runtime.checkpoint.identity import OperatorRecord, operator_record
 from runtime.checkpoint.in_flight_plan import check_unchanged
 from runtime.checkpoint.manifest import CheckpointManifest
 from runtime.checkpoint.recovery import has_state, keyed_operators
 from runtime.checkpoint.refusal import RestoreRefusedError
+from runtime.checkpoint.state_changes import state_changes, state_hint
 from runtime.elements import MAX_WATERMARK_MS
 from runtime.job_settings import IGNORE_UNCLAIMED_STATE
 
@@ -93,7 +94,7 @@ def _check_fingerprints(
             _refuse_location(shown, operator, records.get(new.uid))
         # What a sink keeps are records already written out: the shape of its rows does not matter to them.
         if new.uid in kept and old.state != new.state and not isinstance(operator, Sink):
-            _refuse_state(shown, operator, records.get(new.uid))
+            _refuse_state(shown, operator, old, new)
         if old.input != new.input:
             notes.append(f"The query below {shown} has changed; what it has kept so far goes on.")
     return notes
@@ -115,18 +116,11 @@ def _refuse_location(shown: str, operator: Operator, record: OperatorRecord | No
     )
 
 
-def _refuse_state(shown: str, operator: Operator, record: OperatorRecord | None) -> None:
-    then = record.layout if record is not None else ""
-    now = operator_record(operator).layout
-    change = ""
-    if then and now:
-        change = f": it was [{then}] and is [{now}]"
-        if then == now:
-            change = f": [{now}] as before, but of other columns or filters, or in another order"
+def _refuse_state(shown: str, operator: Operator, old: Fingerprint, new: Fingerprint) -> None:
+    change = state_changes(old.parts, new.parts)
     raise RestoreRefusedError(
-        f"the state of {shown} has another shape than in the savepoint{change}",
-        hint="State is never read as something else. Keep the operator's keys, aggregates and window as they were, "
-        "and the settings of mini-batch and aggregation phases, or start the statement without the savepoint.",
+        f"the state of {shown} has another shape than in the savepoint{f' ({change})' if change else ''}",
+        hint=state_hint(operator),
     )
 
 
