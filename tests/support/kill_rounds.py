@@ -8,8 +8,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeVar
 
 import pytest
 
@@ -28,6 +28,7 @@ UNALIGNED = {
 ROLES: tuple[Role, ...] = ("slot", "slot", "taskmanager", "jobmanager")
 Moment = Literal["running", "recovering", "savepoint", "rescale"]
 MOMENTS: tuple[Moment, ...] = ("running", "running", "recovering", "savepoint", "rescale")
+T = TypeVar("T")
 
 
 def in_rounds(few: int) -> pytest.MarkDecorator:
@@ -81,6 +82,8 @@ class Rounds:
     def __init__(self, cluster: Cluster, jobs: Sequence[Job]) -> None:
         self.cluster, self.jobs = cluster, jobs
         self.rng = random.Random(SEED)
+        self._moments = _dealt(self.rng, MOMENTS)
+        self._roles = _dealt(self.rng, ROLES)
         self.kills: list[str] = []
 
     def run(self, count: int) -> list[str]:
@@ -88,7 +91,7 @@ class Rounds:
         self.settle()
         for number in range(count):
             feeding = [job.feed(number, FEED_S, last=False) for job in self.jobs]
-            self.strike(self.rng.choice(MOMENTS))
+            self.strike(next(self._moments))
             self.settle()
             for producer in feeding:
                 producer.join()
@@ -132,10 +135,16 @@ class Rounds:
 
     def kill(self, moment: str, delay_s: float) -> None:
         time.sleep(delay_s)  # The moment of the fault, not to wait for anything.
-        role = self.rng.choice(ROLES)
+        role = next(self._roles)
         if self.cluster.kill(role, self.rng.randrange(8)) is not None:
             self.kills.append(f"{moment}: {role}")
             print(f"{time.monotonic():.1f} s, {self.kills[-1]}", flush=True)
+
+
+def _dealt(rng: random.Random, cards: Sequence[T]) -> Iterator[T]:
+    """Each of them once in any order, then again: a few rounds have met all."""
+    while True:
+        yield from rng.sample(cards, len(cards))
 
 
 def _ask(method: str, url: str, body: dict[str, Any]) -> None:
