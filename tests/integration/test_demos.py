@@ -52,10 +52,8 @@ def test_demo_kafka_is_exact_through_a_kill(kafka: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(TIMEOUT_S + 30)
 def test_bench_prints_rates_shares_memory_and_the_ratio(kafka: str) -> None:
-    chosen = ("filter, project", "tumbling window")
-    pipelines = [word for pipeline in chosen for word in ("--pipeline", pipeline)]
-    output = run("benchmarks.bench", "--rows", "30000", "--runs", "1", *pipelines, bootstrap_servers=kafka)
-    for pipeline in chosen:
-        section = output.partition(f"Kafka -> {pipeline} -> Kafka")[2]
-        for line in ("pipeline ", "raw libraries ", "ratio ", "consume ", "engine", "peak memory"):
-            assert line in section, f"{pipeline}: no line '{line}'"
+    pipeline = "filter, project"  # Of all stages.
+    output = run("benchmarks.bench", "--rows", "30000", "--runs", "1", "--pipeline", pipeline, bootstrap_servers=kafka)
+    section = output.partition(f"Kafka -> {pipeline} -> Kafka")[2]
+    for line in ("pipeline ", "raw libraries ", "ratio ", "consume ", "engine", "peak memory"):
+        assert line in section, f"no line '{line}'"
