@@ -8,9 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# Most of what the integration tests do is waiting. Files stay whole, so that each has one cluster.
-# In the order of the folders: the long integration tests come before the many short unit tests.
-TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+# Half of what the integration tests do is waiting: three of them keep two cores busy. Files stay whole, so that each
+# has one cluster. In the order of the folders: the long integration tests come before the many short unit tests.
+WORKERS ?= 3
+IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 SEEDS ?= 10000
 SEED_START ?= 0
@@ -46,7 +47,7 @@ lint: install ## ruff (rules and format) and mypy --strict
 	$(BIN)/mypy
 
 test: lint ## Everything: lint, types, import law, all tests with a real Kafka
-	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(TWO_WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(IN_PARALLEL) $(PYTEST_ARGS)
 
 demo: install ## A standalone cluster, a live windowed query over the built-in nexmark source
 	@$(BIN)/python -m server.demo nexmark
