@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from planner.ir.job_graph import JobGraph
 from runtime.checkpoint.manifest import CheckpointManifest
 from runtime.checkpoint.recovery import RestorePlan
 from runtime.checkpoint.refusal import RestoreRefusedError
@@ -32,6 +33,7 @@ class RandomJob:
         self.crowded = crowded
         self.kills = (1, 2) if crowded else kills
         self.restores: list[RestorePlan] = []
+        self._graphs: dict[str, JobGraph] = {}
 
     def run(self, directory: Path) -> None:
         """To the end of all input, with everything committed."""
@@ -66,7 +68,7 @@ class RandomJob:
         while cluster is None:
             try:
                 cluster = LocalCluster(
-                    LocalSession(self.settings).graph(self.sql),
+                    self._graph(),
                     directory,
                     seed,
                     manifest=manifest,
@@ -80,3 +82,10 @@ class RandomJob:
                 self.settings["parallelism.default"] = str(max(vertex.parallelism for vertex in manifest.vertices))
         self.restores.append(cluster.plan)
         return cluster
+
+    def _graph(self) -> JobGraph:
+        """Planned once per parallelism: to plan takes as long as a small run."""
+        parallelism = self.settings["parallelism.default"]
+        if parallelism not in self._graphs:
+            self._graphs[parallelism] = LocalSession(self.settings).graph(self.sql)
+        return self._graphs[parallelism]
