@@ -31,7 +31,7 @@ from planner.physical.build_job_graph import build_job_graph
 from planner.settings import PlannerSettings, read_settings
 from planner.sql import statements as st
 from planner.sql.nodes import QueryNode
-from planner.sql.parser import parse_script
+from planner.sql.parser import parse_script, too_deep
 from planner.sql.splitter import SplitResult, split_statements
 from planner.streaming.demand import Streaming
 
@@ -229,9 +229,4 @@ def _locating(statement: st.StatementBase, work: Callable[[], T]) -> T:
             e.span = statement.source.span
         raise e.located(statement.source.script) from e.__cause__
     except RecursionError:
-        raise SqlError(
-            SqlState.TOO_COMPLEX,
-            "the statement is nested too deeply",
-            span=statement.source.span,
-            text=statement.source.script,
-        ) from None
+        raise too_deep(statement.source.span, statement.source.script) from None

@@ -37,6 +37,8 @@ def _block(binder: Binder, node: exp.Expr, what: str) -> Block:
 def _misplaced(binder: Binder, node: exp.Expr, what: str) -> SqlError:
     place = binder.aggregates_refused_in or "this place"
     hint = "Compute it in a query in FROM, and use its column here."
+    if place == "ON":
+        hint = f"Of an inner join it may stand in WHERE as well. Else: {hint[0].lower()}{hint[1:]}"
     return not_supported(f"{what} in {place}", span_of(node), hint)
 
 

@@ -35,6 +35,7 @@ from planner.logical.ranks import limited
 from planner.sql import nodes
 from planner.sql.nodes import span_of
 
+_CAST_HINT = "CAST it to the type of the others."
 _SET_KINDS = {
     "INTERSECT": SetOperationKind.INTERSECT,
     "INTERSECT ALL": SetOperationKind.INTERSECT_ALL,
@@ -92,7 +93,7 @@ class PlanBuilder(SelectBuilder):
             case nodes.QueryNode():
                 plan = self.query(node, is_top)
             case nodes.UnionAllQuery():
-                plan = self._union(node.expressions, node, "UNION ALL")
+                plan = self._union(node.expressions, "UNION ALL")
             case nodes.SetQuery():
                 plan = self._set_operation(node)
             case nodes.ValuesQuery():
@@ -114,15 +115,15 @@ class PlanBuilder(SelectBuilder):
         for item in order:
             keys.add(item, binder)
         if keys.further:
-            columns = tuple(Column(f"$o{i}", e.type) for i, e in enumerate(keys.further))
+            columns = tuple(Column(f"$order{i}", e.type) for i, e in enumerate(keys.further))
             plan = Calc(plan, None, tuple(keys.values), (*plan.columns, *columns))
         return Ordered(plan, tuple(keys.keys), len(scope.columns))
 
     # -- set operations -----------------------------------------------------------------------------
 
-    def _union(self, branches: list[exp.Expr], node: exp.Expr, what: str) -> Plan:
+    def _union(self, branches: list[exp.Expr], what: str) -> Plan:
         plans = self._branches(branches, what)
-        columns = tuple(self._union_column(plans, i, node, what) for i in range(len(plans[0].columns)))
+        columns = tuple(self._union_column(plans, i, branches, what) for i in range(len(plans[0].columns)))
         return UnionAll(tuple(_converted(plan, columns) for plan in plans), columns)
 
     def _branches(self, branches: list[exp.Expr], what: str) -> list[Plan]:
@@ -139,12 +140,12 @@ class PlanBuilder(SelectBuilder):
         kind: str = node.args["kind"]
         branches = [node.this, node.args["expression"]]
         if kind == "UNION":
-            return distinct(self._union(branches, node, "UNION"), span_of(node), "UNION")
+            return distinct(self._union(branches, "UNION"), span_of(node), "UNION")
         what = f"{kind} ALL" if node.args.get("all") else kind
         plans = self._branches(branches, what)
         columns: list[Column] = []
         for i, column in enumerate(plans[0].columns):
-            common = self._common_type(plans, i, node, what)
+            common = self._common_type(plans, i, branches, what)
             if kind == "EXCEPT":
                 common = common.with_nullable(column.type.nullable)
             was_time = column.type.time_attribute is not None
@@ -154,20 +155,23 @@ class PlanBuilder(SelectBuilder):
         left, right = (_converted(plan, tuple(columns)) for plan in plans)
         return SetOperation(left, right, _SET_KINDS[what], tuple(columns))
 
-    def _common_type(self, plans: list[Plan], index: int, node: exp.Expr, what: str) -> t.DataType:
-        candidates = [plan.columns[index] for plan in plans]
-        common = type_rules.common_type([c.type for c in candidates])
+    def _common_type(self, plans: list[Plan], index: int, branches: list[exp.Expr], what: str) -> t.DataType:
+        types = [plan.columns[index].type for plan in plans]
+        common = type_rules.common_type(types)
+        width = len(plans[0].columns)
         if common is None:
-            listed = ", ".join(type_rules.plain(c.type).with_nullable(True).sql() for c in candidates)
+            first = _first_apart(types)
+            listed = ", ".join(type_rules.plain(type_).with_nullable(True).sql() for type_ in types[: first + 1])
             message = f"column {index + 1} of {what} has types without a common one: {listed}"
-            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(node))
+            span = _column_span(branches[first], index, width)
+            raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span, hint=_CAST_HINT)
         if common.root is t.TypeRoot.NULL:
-            raise self._untyped(candidates[0].name, span_of(node))
+            raise self._untyped(plans[0].columns[index].name, _column_span(branches[0], index, width))
         return common
 
-    def _union_column(self, plans: list[Plan], index: int, node: exp.Expr, what: str) -> Column:
+    def _union_column(self, plans: list[Plan], index: int, branches: list[exp.Expr], what: str) -> Column:
         candidates = [plan.columns[index] for plan in plans]
-        common = self._common_type(plans, index, node, what)
+        common = self._common_type(plans, index, branches, what)
         marks = {c.type.time_attribute for c in candidates}
         same = all(type_rules.same_but_nullability(c.type, common) for c in candidates)
         if len(marks) == 1 and same:
@@ -199,11 +203,35 @@ class PlanBuilder(SelectBuilder):
         for i in range(width):
             common = type_rules.common_type([row[i].type for row in rows])
             if common is None:
+                column = [row[i].type for row in rows]
                 message = f"column {i + 1} of VALUES has types without a common one"
-                raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span_of(node))
+                span = span_of(node.args["rows"][_first_apart(column)].expressions[i])
+                raise SqlError(SqlState.DATATYPE_MISMATCH, message, span=span, hint=_CAST_HINT)
             types.append(common)
         converted = tuple(tuple(cast_to(e, types[i]) for i, e in enumerate(row)) for row in rows)
         return Values(converted, tuple(Column(f"EXPR${i}", type_) for i, type_ in enumerate(types)))
+
+
+def _first_apart(types: list[t.DataType]) -> int:
+    """Of types without a common one: the first that has none with those before it."""
+    return next(i for i in range(1, len(types)) if type_rules.common_type(types[: i + 1]) is None)
+
+
+def _column_span(node: exp.Expr, index: int, width: int) -> Span:
+    """Where a query's text says what its column is: the item of SELECT or of the first row, else all of the query."""
+    match node:
+        case nodes.QueryNode():
+            return _column_span(node.this, index, width)
+        case nodes.UnionAllQuery():
+            return _column_span(node.expressions[0], index, width)
+        case nodes.SetQuery():
+            return _column_span(node.this, index, width)
+        case nodes.SelectQuery() if len(node.expressions) == width:
+            return span_of(node.expressions[index])
+        case nodes.ValuesQuery():
+            return span_of(node.args["rows"][0].expressions[index])
+        case _:
+            return span_of(node)
 
 
 def _converted(plan: Plan, columns: tuple[Column, ...]) -> Plan:

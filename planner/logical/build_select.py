@@ -305,7 +305,7 @@ def _named(columns: tuple[Column, ...], values: list[Expression], plan: Plan | N
     """Names for values, of which those beyond `columns` are sort keys."""
     named: list[Column] = []
     for i, value in enumerate(values):
-        name, lost = (columns[i].name, columns[i].lost) if i < len(columns) else (f"$o{i}", "")
+        name, lost = (columns[i].name, columns[i].lost) if i < len(columns) else (f"$order{i}", "")
         if plan is not None and isinstance(value, InputRef):
             lost = plan.columns[value.index].lost or lost
         named.append(Column(name, value.type, lost))

@@ -332,6 +332,11 @@ def _lift_deduplication(plan: Deduplicate, level: int) -> Decorrelated:
     return Decorrelated(node, below.outputs, keys.predicates)
 
 
+def _name_of(outer: Plan, read: Expression, index: int) -> str:
+    """What EXPLAIN calls a column of the query around."""
+    return f"outer.{outer.columns[read.index].name if isinstance(read, InputRef) else index}"
+
+
 # -- per domain row -----------------------------------------------------------------------------------
 
 
@@ -342,7 +347,7 @@ class Domain:
         self, outer: Plan, read: tuple[Expression, ...], columns: tuple[InputRef, ...], level: int, place: Place
     ) -> None:
         """`columns` as the sub-query refers to them, `read` what they are over `outer`; `place` is the sub-query's."""
-        names = tuple(plain_column(Column(f"$o{i}", e.type)) for i, e in enumerate(read))
+        names = tuple(plain_column(Column(_name_of(outer, e, i), e.type)) for i, e in enumerate(read))
         calc = Calc(outer, None, read, names)
         self.plan = GroupAggregate(calc, tuple(range(len(read))), (), names)
         self.width = len(read)

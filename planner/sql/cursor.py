@@ -57,12 +57,9 @@ class TokenCursor(Parser):
             if token.token_type in _OPENING or word == "CASE":
                 depth += 1
                 if depth > NESTING_DEPTH_MAX:
-                    raise SqlError(
-                        SqlState.TOO_COMPLEX,
-                        f"nested deeper than {NESTING_DEPTH_MAX} levels",
-                        span=self._token_span(token),
-                        text=self.script,
-                    )
+                    message = f"nested deeper than {NESTING_DEPTH_MAX} levels"
+                    hint = "Give a part of it a name: a query in WITH, or a view."
+                    raise too_complex(message, self._token_span(token), hint, self.script)
             elif token.token_type in _CLOSING or word == "END":
                 depth -= 1
 
@@ -227,3 +224,8 @@ class TokenCursor(Parser):
         self._expect(TokenType.EQ, "=")
         value = self._string("a quoted value")
         return OptionItem(key, value, self._span_from(start))
+
+
+def too_complex(message: str, span: Span, hint: str, script: str) -> SqlError:
+    """A bound of the grammar was passed at `span`."""
+    return SqlError(SqlState.TOO_COMPLEX, message, span=span, hint=hint, text=script)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from planner.errors import SqlError
 from planner.sql import nodes
+from planner.sql.cursor import too_complex
 from planner.sql.dialect import RESERVED
 from planner.sql.type_parser import TypeParser
 
@@ -65,6 +67,8 @@ TIME_UNITS = frozenset(
     """.split()
 )
 UNIT_FIRST_FUNCTIONS = frozenset({"TIMESTAMPADD", "TIMESTAMPDIFF"})
+_CHAIN_MAX = 256
+"""Operators in a row: what walks the tree of a longer one would run out of stack."""
 _FUNCTIONS_WITHOUT_PARENTHESES = frozenset(
     {"CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME", "LOCALTIME", "LOCALTIMESTAMP", "CURRENT_ROW_TIMESTAMP"}
 )
@@ -90,6 +94,7 @@ class OperatorParser(TypeParser):
         """An expression whose operators all bind at `level` or tighter."""
         start = self._curr
         left = self._prefix(level)
+        operators = 0
         while self._curr:
             token = self._curr
             word = token.text.upper() if token.token_type is TokenType.VAR else ""
@@ -98,12 +103,16 @@ class OperatorParser(TypeParser):
                 operator_level, node = operator
                 if operator_level < level:
                     break
+                operators += node not in (exp.And, exp.Or)
+                self._check_length(operators, token)
                 self._advance()
                 if operator_level == COMPARISON_LEVEL and self._at_quantifier():
                     left = self._quantified(left, token, start)
                 else:
                     left = self._node(node(this=left, expression=self._climb(operator_level + 1)), start)
             elif word == "IS" and level <= IS_LEVEL:
+                operators += 1
+                self._check_length(operators, token)
                 left = self._is_test(left, start)
             elif level <= RANGE_LEVEL and (
                 word in _RANGE_WORDS or (word == "NOT" and self._next_is_word(*_RANGE_WORDS))
@@ -113,11 +122,19 @@ class OperatorParser(TypeParser):
                 break
         return left
 
+    def _check_length(self, operators: int, token: Token) -> None:
+        """AND and OR apart, each operator of a chain nests what stands before it."""
+        if operators > _CHAIN_MAX:
+            hint = "Put brackets around parts of it: (a + b + …) + (c + d + …)."
+            message = f"more than {_CHAIN_MAX} operators in a row"
+            raise too_complex(message, self._token_span(token), hint, self.script)
+
     def _prefix(self, level: int) -> exp.Expr:
         """NOT and signs are read in a loop: a long row of them must not recurse."""
         starts: list[Token] = []
         while self._is_word("NOT") and level <= NOT_LEVEL:
             starts.append(self._curr)
+            self._check_length(len(starts), self._curr)
             self._advance()
         if starts:
             operand = self._climb(NOT_LEVEL)
@@ -126,6 +143,7 @@ class OperatorParser(TypeParser):
             return operand
         while self._curr.token_type in (TokenType.DASH, TokenType.PLUS):
             starts.append(self._curr)
+            self._check_length(len(starts), self._curr)
             self._advance()
         operand = self._postfix()
         for start in reversed(starts):
@@ -201,11 +219,17 @@ class OperatorParser(TypeParser):
         quantifier = "ALL" if self._is_word("ALL") else "ANY"
         self._advance()
         if not self._next_is_word(*QUERY_WORDS):
-            raise self._refuse(f"{self._prev.text.upper()} over anything but a sub-query")
+            raise self._over_values(operator.text, quantifier)
         query = self._in_parentheses(self._query)
         text = "<>" if operator.token_type is TokenType.NEQ else operator.text
         node = nodes.QuantifiedTest(this=left, operator=text, quantifier=quantifier, query=query)
         return self._node(node, start)
+
+    def _over_values(self, operator: str, quantifier: str) -> SqlError:
+        hint = f"Write {operator} {quantifier} (VALUES 1, 2)."
+        if (operator, quantifier) in (("=", "ANY"), ("<>", "ALL")):
+            hint = f"Write {'IN' if quantifier == 'ANY' else 'NOT IN'} (1, 2)."
+        return self._refuse(f"{self._prev.text.upper()} over anything but a sub-query", hint=hint)
 
 
 class ExpressionParser(OperatorParser):

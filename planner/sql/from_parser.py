@@ -8,10 +8,10 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from planner.errors import Span, SqlError, SqlState
+from planner.errors import Span, SqlError
 from planner.sql import nodes
 from planner.sql.call_parser import CallParser
-from planner.sql.cursor import TokenCursor
+from planner.sql.cursor import TokenCursor, too_complex
 from planner.sql.splitter import StatementText
 from planner.sql.statements import Hint, Name, OptionItem
 
@@ -55,7 +55,8 @@ class FromParser(CallParser):
             relations += 1
             if relations > _RELATIONS_MAX:
                 message = f"more than {_RELATIONS_MAX} tables in one FROM"
-                raise SqlError(SqlState.TOO_COMPLEX, message, span=self._token_span(self._prev), text=self.script)
+                hint = "Join some of them in a query in FROM, or in a view."
+                raise too_complex(message, self._token_span(self._prev), hint, self.script)
 
     def _join(self, left: exp.Expr, start: Token) -> exp.Expr:
         join_start = self._curr

@@ -6,6 +6,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.errors import Span, SqlError, SqlState
 from planner.sql import statements as st
+from planner.sql.cursor import too_complex
 from planner.sql.ddl_parser import DdlParser
 from planner.sql.splitter import StatementText, Unfinished, split_statements
 
@@ -68,8 +69,13 @@ def parse_statement(statement: StatementText, script: str) -> st.Statement:
     try:
         return StatementParser(statement, script).statement()
     except RecursionError:
-        message = "the statement is nested too deeply"
-        raise SqlError(SqlState.TOO_COMPLEX, message, span=statement.span, text=script) from None
+        raise too_deep(statement.span, script) from None
+
+
+def too_deep(span: Span, script: str) -> SqlError:
+    """No single bound was passed, but all of it together is more than a stack holds."""
+    hint = "Take it apart: brackets around parts of long chains, fewer levels of sub-queries."
+    return too_complex("the statement is nested too deeply", span, hint, script)
 
 
 def _unfinished_error(sql: str, what: Unfinished, at: int) -> SqlError:

@@ -9,9 +9,12 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.sql import nodes
+from planner.sql.cursor import too_complex
 from planner.sql.from_parser import FEATURE_OF_WORD, FromParser
 from planner.sql.statements import Query
 
+_OPERATIONS_MAX = 100
+"""Set operations in a row: what walks the tree of more would run out of stack."""
 _CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "QUALIFY", "UNION", "INTERSECT", "EXCEPT", "LIMIT", "ORDER", "FETCH")
 
 
@@ -68,6 +71,9 @@ class QueryParser(FromParser):
         if not self._is_word("ROW", "ROWS"):
             raise self._unexpected("ROWS ONLY", ("ROW", "ROWS"))
         self._advance()
+        if self._is_word("WITH") and self._next_is_word("TIES"):
+            hint = "Number the rows in a sub-query with RANK() OVER (ORDER BY …), and keep those WHERE the rank <= n."
+            raise self._refuse("FETCH … WITH TIES", hint=hint)
         self._expect_words("ONLY")
 
     def _number_literal(self, clause: str) -> exp.Expr:
@@ -94,7 +100,9 @@ class QueryParser(FromParser):
         """UNION and EXCEPT from left to right; INTERSECT binds tighter."""
         start = self._curr
         left = self._intersections()
+        operations = 0
         while self._is_word("UNION", "EXCEPT", "MINUS"):
+            operation = self._curr
             kind = "UNION" if self._is_word("UNION") else "EXCEPT"
             self._advance()
             keeps_all = self._all_or_distinct()
@@ -103,6 +111,8 @@ class QueryParser(FromParser):
                 branches = left.expressions if isinstance(left, nodes.UnionAllQuery) else [left]
                 left = self._node(nodes.UnionAllQuery(expressions=[*branches, right]), start)
             else:
+                operations += 1
+                self._check_operations(operations, operation)
                 left = self._node(nodes.SetQuery(this=left, expression=right, kind=kind, all=keeps_all), start)
         self._refuse_clause()
         return left
@@ -110,11 +120,22 @@ class QueryParser(FromParser):
     def _intersections(self) -> exp.Expr:
         start = self._curr
         left = self._query_term()
+        operations = 0
         while self._take_words("INTERSECT"):
+            operations += 1
+            self._check_operations(operations, self._prev)
             keeps_all = self._all_or_distinct()
             right = self._query_term()
             left = self._node(nodes.SetQuery(this=left, expression=right, kind="INTERSECT", all=keeps_all), start)
         return left
+
+    def _check_operations(self, count: int, token: Token) -> None:
+        """UNION ALL apart, each set operation nests what stands before it."""
+        if count > _OPERATIONS_MAX:
+            word = token.text.upper()
+            hint = f"Put brackets around parts of it: (a {word} b) {word} (c {word} d). UNION ALL has no such bound."
+            message = f"more than {_OPERATIONS_MAX} set operations in a row"
+            raise too_complex(message, self._token_span(token), hint, self.script)
 
     def _all_or_distinct(self) -> bool:
         if self._take_words("ALL"):

@@ -41,3 +41,9 @@ VALUES (1, (SELECT MAX(v) FROM src))
 SELECT COALESCE(SELECT v FROM more, 1) FROM src
 ====
 CREATE TABLE c (a INT, b AS (SELECT 1)) WITH ('connector' = 'print')
+====
+SELECT k FROM src WHERE v > ALL (1, 2)
+====
+SELECT k FROM src WHERE v <> ALL (1, 2)
+====
+SELECT a.k FROM src AS a LEFT JOIN more AS b ON a.k = b.k AND EXISTS (SELECT 1 FROM plain)

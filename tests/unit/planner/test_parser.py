@@ -183,13 +183,36 @@ def test_absurd_nesting_is_refused(sql: str) -> None:
     assert caught.value.sqlstate == SqlState.TOO_COMPLEX
 
 
+@pytest.mark.parametrize(
+    ("arm", "operator", "count"), [("1", "+", 300), ("v", "||", 300), ("NOT", "", 300), ("SELECT 1", "UNION", 110)]
+)
+def test_a_chain_of_too_many_is_marked_where_it_becomes_too_long(arm: str, operator: str, count: int) -> None:
+    chain = f" {operator} ".join([arm] * count)
+    with pytest.raises(SqlError) as caught:
+        parse_script(chain if operator == "UNION" else f"SELECT {chain} TRUE")
+    bound = 100 if operator == "UNION" else 256
+    assert f"more than {bound} " in caught.value.message
+    assert "brackets" in caught.value.hint
+    width = len(f"{arm} {operator} ")
+    marked = bound * width + len(f"{arm} ") if operator else bound * width
+    assert caught.value.column == 1 + marked + (0 if operator == "UNION" else len("SELECT "))
+
+
+def test_chains_in_brackets_and_of_and_or_and_union_all_have_no_such_bound() -> None:
+    part = f"({' + '.join(['1'] * 200)})"
+    conditions = " OR ".join(["a = 1 AND b = 2"] * 1_000)
+    arms = " UNION ALL ".join(["SELECT 1"] * 1_000)
+    for sql in (f"SELECT {part} + {part}", f"SELECT a FROM t WHERE {conditions}", arms):
+        assert len(parse_script(sql)) == 1
+
+
 def test_sensible_nesting_and_long_lists_are_fine() -> None:
     parse_script("SELECT " + "(" * 100 + "1" + ")" * 100)
     parse_script("SELECT a FROM t WHERE " + " OR ".join(f"a = {i}" for i in range(3000)))
     parse_script("SELECT a FROM t WHERE a IN (" + ", ".join(map(str, range(5000))) + ")")
     parse_script(" UNION ALL ".join(["SELECT 1"] * 500))
-    parse_script("SELECT " + "NOT " * 2000 + "TRUE")
-    parse_script("SELECT " + "- " * 2000 + "1")
+    parse_script("SELECT " + "NOT " * 200 + "TRUE")
+    parse_script("SELECT " + "- " * 200 + "1")
 
 
 @pytest.mark.parametrize("digits", [20, 10_000])
