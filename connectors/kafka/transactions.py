@@ -8,7 +8,7 @@ doubt: any failure ends this process's part, and whoever comes next reads the ma
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ from connectors.kafka.native.producer import RECORDS_PER_CALL_MAX as RECORDS_PER
 from connectors.kafka.native.producer import BatchSender, batch_sender
 from connectors.kafka.properties import PREFIX
 from connectors.kafka.protocol import Marker, Redo, marker_for
+from connectors.kafka.rounds import SETTINGS as ROUND_SETTINGS
+from connectors.kafka.rounds import Rounds, running_sizes
 
 RECORDS_PER_CALL_MAX = 1_000
 QUEUED_RECORDS_MAX = 200_000
@@ -62,9 +64,11 @@ class OwnerTransactions:
         self._part_s = self._timeout_s / 3
         self._broken = False
         self._producer = producer(
-            client, {"transactional.id": self._id, "transaction.timeout.ms": transaction_timeout_ms}
+            {**ROUND_SETTINGS, **client},
+            {"transactional.id": self._id, "transaction.timeout.ms": transaction_timeout_ms},
         )
         self._sender = batch_sender(self._producer, topic)
+        self._rounds = Rounds(self._producer, client)
 
     def fence(self) -> None:
         """After this no older instance of the id can commit, and all its earlier commits are visible."""
@@ -118,6 +122,7 @@ class OwnerTransactions:
                 retry=True,
             )
         self._call(self._producer.begin_transaction, "beginning a transaction")
+        self._rounds.begin()
         self._began = time.monotonic()
 
     def _commit(self, marker: Marker) -> None:
@@ -130,7 +135,7 @@ class OwnerTransactions:
 
     def _send(self, records: pa.RecordBatch) -> None:
         try:
-            send_records(self._producer, self._topic, records, sender=self._sender)
+            send_records(self._producer, self._topic, records, sender=self._sender, rounds=self._rounds)
         except (KafkaException, ConnectorError) as error:
             self._broken = True
             if isinstance(error, KafkaException):
@@ -174,24 +179,24 @@ def transaction_timeout_too_long(timeout_ms: float, broker_max_ms: int | None) -
 
 
 def send_records(
-    client: Producer, topic: str, records: pa.RecordBatch, on_delivery: Any = None, sender: BatchSender | None = None
+    client: Producer,
+    topic: str,
+    records: pa.RecordBatch,
+    on_delivery: Any = None,
+    sender: BatchSender | None = None,
+    rounds: Rounds | None = None,
 ) -> None:
     """Hand a record batch (see `epoch_file`), sorted by partition, to the client, in order.
 
-    Waits while the client's queue is long. Raises when a record is refused; later failures are reported by the
-    transaction's commit or by `on_delivery`. With a `sender` no record becomes a Python object, unless records have
-    what its call cannot carry: timestamps, headers."""
+    Waits while the client's queue is long, or as `rounds` say. Raises when a record is refused; later failures are
+    reported by the transaction's commit or by `on_delivery`. With a `sender` no record becomes a Python object, unless
+    records have what its call cannot carry: timestamps, headers."""
     partitions = records.column(PARTITION).to_numpy()
     bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
     stamps, headers = records.column(TIMESTAMP), records.column(HEADERS)
     one_by_one = stamps.null_count < len(stamps) or headers.null_count < len(headers)
-    pieces = [
-        (low, min(end, low + step))
-        for step in (RECORDS_PER_CALL_MAX if sender is None else RECORDS_PER_BATCH_CALL_MAX,)
-        for start, end in pairwise(bounds)
-        for low in range(start, end, step)
-    ]
-    for low, high in pieces:
+    step = RECORDS_PER_CALL_MAX if sender is None else RECORDS_PER_BATCH_CALL_MAX
+    for low, high in _pieces(records, partitions, bounds, step, rounds):
         while len(client) > QUEUED_RECORDS_MAX:
             client.poll(0.01)
         piece, partition = records.slice(low, high - low), int(partitions[low])
@@ -201,6 +206,21 @@ def send_records(
             _send_columns(client, sender, topic, piece, partition)
         else:
             _send_batch(client, topic, piece, partition, on_delivery)
+
+
+def _pieces(
+    records: pa.RecordBatch, partitions: Any, bounds: list[int], step: int, rounds: Rounds | None
+) -> Iterator[tuple[int, int]]:
+    """Stretches of one partition each, of at most `step` records, as the client is to get them."""
+    sizes = None if rounds is None else running_sizes(records.column(VALUE), records.column(KEY))
+    for start, end in pairwise(bounds):
+        low = start
+        while low < end:
+            high = min(end, low + step)
+            if rounds is not None and sizes is not None:
+                high = low + rounds.take(int(partitions[low]), sizes, low, high)
+            yield low, high
+            low = high
 
 
 def _send_columns(client: Producer, sender: BatchSender, topic: str, records: pa.RecordBatch, partition: int) -> None:
@@ -213,7 +233,7 @@ def _send_columns(client: Producer, sender: BatchSender, topic: str, records: pa
         if code != KafkaError._QUEUE_FULL:
             raise failed(KafkaError(code), f"producing to topic {topic}, partition {partition}")
         records = records.slice(taken)
-        client.poll(QUEUE_FULL_WAIT_S)
+        client.flush(QUEUE_FULL_WAIT_S)
 
 
 def _send_each(client: Producer, topic: str, records: pa.RecordBatch, partition: int, on_delivery: Any) -> None:
@@ -240,7 +260,7 @@ def _send_one(
             )
             return
         except BufferError:
-            client.poll(QUEUE_FULL_WAIT_S)
+            client.flush(QUEUE_FULL_WAIT_S)
 
 
 def _send_batch(client: Producer, topic: str, records: pa.RecordBatch, partition: int, on_delivery: Any) -> None:
@@ -256,7 +276,7 @@ def _send_batch(client: Producer, topic: str, records: pa.RecordBatch, partition
         if accepted == len(messages):
             return
         messages = _not_queued(messages, accepted, topic, partition)
-        client.poll(QUEUE_FULL_WAIT_S)
+        client.flush(QUEUE_FULL_WAIT_S)
 
 
 def _not_queued(messages: list[dict[str, Any]], accepted: int, topic: str, partition: int) -> list[dict[str, Any]]:

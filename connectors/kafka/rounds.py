@@ -1,0 +1,77 @@
+"""Hands records to an idempotent producer so that its threads sleep while the broker works.
+
+Such a producer has one request at a time under way per partition, although more are allowed: librdkafka counts the
+messages of the request where it means requests. While a partition has another full batch waiting, the client's broker
+thread looks for the answer without a pause: a whole core for as long as the broker takes. So a partition gets no more
+than one batch at a time; when it is full all of them are waited for, and the next *round* begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from confluent_kafka import Producer
+
+from connectors.api import Int64Array
+from connectors.arrow import Array, text_buffers
+
+SETTINGS = {"linger.ms": "1000"}
+"""A batch goes when it is full or waited for, not while it is being filled: what came behind it would have to wait."""
+
+_BATCH_BYTES_DEFAULT = 1_000_000
+_BATCH_RECORDS_DEFAULT = 100_000
+_FULL_SHARE = 0.9
+_RECORD_BYTES = 24
+"""What a record takes in a request beside key and value, at most, without headers."""
+_WAIT_S = 0.004
+_WAIT_S_MAX = 0.1
+
+
+class Rounds:
+    """One producer's. `client`: its settings where they differ from the defaults."""
+
+    def __init__(self, producer: Producer, client: Mapping[str, str]) -> None:
+        self._producer = producer
+        sizes = (int(client.get(name, _BATCH_BYTES_DEFAULT)) for name in ("batch.size", "message.max.bytes"))
+        self._bytes_max = int(_FULL_SHARE * min(sizes))
+        self._records_max = int(client.get("batch.num.messages", _BATCH_RECORDS_DEFAULT))
+        self._bytes: dict[int, int] = {}
+        self._records: dict[int, int] = {}
+
+    def take(self, partition: int, ends: Int64Array, first: int, end: int) -> int:
+        """How many of the records from `first` to `end` may be handed over now, at least one; waits if there is no
+        room. `ends`: running size of the records, one entry more in front."""
+        room = self._bytes_max - self._bytes.get(partition, 0)
+        count = int(np.searchsorted(ends[first + 1 : end + 1], ends[first] + room, side="right"))
+        count = min(count, self._records_max - self._records.get(partition, 0))
+        if count < 1:
+            if partition in self._bytes:
+                self.finish()
+                return self.take(partition, ends, first, end)
+            count = 1  # It is larger than a batch should be.
+        self._bytes[partition] = self._bytes.get(partition, 0) + int(ends[first + count] - ends[first])
+        self._records[partition] = self._records.get(partition, 0) + count
+        return count
+
+    def finish(self) -> None:
+        """Wait until the broker has all records, or the client has given them up: the commit will say so."""
+        wait_s = _WAIT_S
+        while self._producer.flush(wait_s):
+            wait_s = min(1.5 * wait_s, _WAIT_S_MAX)
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing is under way."""
+        self._bytes.clear()
+        self._records.clear()
+
+
+def running_sizes(values: Array, keys: Array) -> Int64Array:
+    """What the first n records take in requests, from n = 0 on."""
+    ends = np.arange(len(values) + 1, dtype=np.int64) * _RECORD_BYTES
+    for texts in (values, keys):
+        if texts.null_count < len(texts):
+            offsets, _ = text_buffers(texts)
+            ends += offsets - offsets[0]
+    return ends
