@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cases import Case
+from tests.support.cases import Case, json_table
 from tests.support.local_cases import local_cases, run_locally
-
-
-def table(name: str, columns: str) -> str:
-    path = f"{{dir}}/{name}.jsonl"
-    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json')"
-
 
 ORDERS = (
     '{"id": 1, "item": 10, "kind": "book"}',
@@ -30,8 +24,8 @@ ITEMS = (
     '{"item": 10, "kind": "book", "price": 6, "name": "Emma"}',
 )
 TABLES = (
-    table("orders", "id INT, item BIGINT, kind STRING, p AS PROCTIME()"),
-    table("items", "item INT, kind STRING, price INT, name STRING"),
+    json_table("orders", "id INT, item BIGINT, kind STRING, p AS PROCTIME()"),
+    json_table("items", "item INT, kind STRING, price INT, name STRING"),
     "CREATE VIEW books AS SELECT item AS book, COALESCE(name, '?') AS title, price FROM items WHERE kind = 'book'",
 )
 INPUTS = {"orders.jsonl": ORDERS, "items.jsonl": ITEMS}
@@ -134,7 +128,7 @@ CASES = (
         inputs=INPUTS,
         sql=(
             TABLES[0],
-            table("files", "item INT, f STRING METADATA FROM 'file.name'"),
+            json_table("files", "item INT, f STRING METADATA FROM 'file.name'"),
             "SELECT id, f FROM orders AS o JOIN files FOR SYSTEM_TIME AS OF o.p AS i ON o.item = i.item",
         ),
         error="metadata columns of `files`",
@@ -145,7 +139,7 @@ CASES = (
         inputs=INPUTS,
         sql=(
             TABLES[0],
-            table("files", "item INT").replace("'json')", "'json', 'source.monitor-interval' = '1 s')"),
+            json_table("files", "item INT", ", 'source.monitor-interval' = '1 s'"),
             "SELECT id FROM orders AS o JOIN files FOR SYSTEM_TIME AS OF o.p AS i ON o.item = i.item",
         ),
         error="`files` cannot be joined as of processing time: files that are watched",

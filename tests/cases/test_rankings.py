@@ -5,13 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cases.test_changelogs import event, source
-from tests.support.cases import Case
+from tests.support.cases import Case, json_table
 from tests.support.local_cases import local_cases, run_locally
-
-
-def table(name: str, columns: str) -> str:
-    path = f"{{dir}}/{name}.jsonl"
-    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json')"
 
 
 def lines(names: tuple[str, str], *pairs: tuple[int, int]) -> tuple[str, ...]:
@@ -37,7 +32,7 @@ CASES = (
         why="a rank is counted over all rows of its partition, whatever ranks are asked for",
         inputs={"scores.jsonl": SCORES},
         sql=(
-            table("scores", "game INT, points INT"),
+            json_table("scores", "game INT, points INT"),
             (
                 "SELECT game, points, rn FROM (SELECT game, points, "
                 "ROW_NUMBER() OVER (PARTITION BY game ORDER BY points) AS rn FROM scores) WHERE rn = 2"
@@ -50,7 +45,7 @@ CASES = (
         why="the offset counts once, and from the first row on",
         inputs={"prices.jsonl": PRICES},
         sql=(
-            table("prices", "id INT, price INT"),
+            json_table("prices", "id INT, price INT"),
             "SELECT price FROM prices ORDER BY price DESC LIMIT 2 OFFSET 2",
         ),
         rows=((30,), (20,)),
@@ -60,7 +55,7 @@ CASES = (
         why="where there are no rows any more there is no result",
         inputs={"prices.jsonl": PRICES},
         sql=(
-            table("prices", "id INT, price INT"),
+            json_table("prices", "id INT, price INT"),
             "SELECT price FROM prices ORDER BY price DESC LIMIT 2 OFFSET 5",
         ),
         rows=(),
@@ -70,7 +65,7 @@ CASES = (
         why="LIMIT 0 has no rows to order, so that a stream can have it whatever it orders by",
         inputs={"prices.jsonl": PRICES},
         sql=(
-            table("prices", "id INT, price INT"),
+            json_table("prices", "id INT, price INT"),
             "SELECT price FROM prices ORDER BY price LIMIT 0",
         ),
         rows=(),
@@ -80,7 +75,7 @@ CASES = (
         why="a group that overtakes another is shown at its new rank alone, and the one it pushed out not at all",
         inputs={"words.jsonl": tuple(f'{{"word": "{word}"}}' for word in "abcbccdddd")},
         sql=(
-            table("words", "word STRING"),
+            json_table("words", "word STRING"),
             (
                 "SELECT rn, word, n FROM (SELECT word, n, ROW_NUMBER() OVER (ORDER BY n DESC) AS rn "
                 "FROM (SELECT word, COUNT(*) AS n FROM words GROUP BY word)) WHERE rn <= 2"
@@ -93,7 +88,7 @@ CASES = (
         why="RANK and DENSE_RANK show every peer of the last rank",
         inputs={"scores.jsonl": lines(("game", "points"), (1, 5), (1, 7), (1, 5), (1, 6), (1, 6), (2, 1))},
         sql=(
-            table("scores", "game INT, points INT"),
+            json_table("scores", "game INT, points INT"),
             (
                 "SELECT 'rank' AS f, points, r FROM (SELECT points, RANK() OVER (PARTITION BY game ORDER BY points) "
                 "AS r FROM scores WHERE game = 1) WHERE r <= 3 UNION ALL "
@@ -110,7 +105,7 @@ CASES = (
         why="the row with the latest time is kept",
         inputs={"readings.jsonl": READINGS[:3]},
         sql=(
-            table("readings", TIMED),
+            json_table("readings", TIMED),
             (
                 "SELECT device, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY device ORDER BY ts DESC) AS rn "
                 "FROM readings) WHERE rn = 1"
@@ -123,7 +118,7 @@ CASES = (
             name=f"of-equal-times-the-later-{how}",
             why="keep-last takes the row that came last of those with one time, also in a window",
             inputs={"readings.jsonl": READINGS},
-            sql=(table("readings", TIMED).replace("'json')", "'json'{watermark})"), query),
+            sql=(json_table("readings", TIMED, "{watermark}"), query),
             rows=((0, 12), (1, 14)),
             on_event=True,
         )

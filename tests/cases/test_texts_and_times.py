@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import Case, Shape, run_case, shapes_of
+from tests.support.cases import Case, Shape, json_table, run_case, shapes_of
 from tests.support.standalone import Standalone
-
-
-def table(name: str, columns: str, options: str = "") -> str:
-    return (
-        f"CREATE TABLE {name} ({columns}) "
-        f"WITH ('connector' = 'filesystem', 'path' = '{{dir}}/{name}.jsonl', 'format' = 'json'{options})"
-    )
-
 
 CASES = (
     Case(
@@ -34,8 +26,8 @@ CASES = (
         why="a comment can never become SQL",
         inputs={"shown.jsonl": ('{"v": "seen"}',), "hidden.jsonl": ('{"v": "unseen"}',)},
         sql=(
-            table("shown", "v STRING"),
-            table("hidden", "v STRING"),
+            json_table("shown", "v STRING"),
+            json_table("hidden", "v STRING"),
             "SELECT v FROM shown -- */ UNION ALL SELECT v FROM hidden /*\n",
         ),
         rows=(("seen",),),
@@ -45,7 +37,7 @@ CASES = (
         why="whatever stands between backticks is a name and nothing else",
         inputs={"t.jsonl": ('{"q\\"r": 1, "b`t": 2, "x) FROM t; DROP TABLE t; --": 3, "o\'n": 4, "": 5}',)},
         sql=(
-            table("t", "`q\"r` INT, `b``t` INT, `x) FROM t; DROP TABLE t; --` INT, `o'n` INT"),
+            json_table("t", "`q\"r` INT, `b``t` INT, `x) FROM t; DROP TABLE t; --` INT, `o'n` INT"),
             "SELECT `q\"r` AS p, `b``t` AS q, `x) FROM t; DROP TABLE t; --` AS r, `o'n` AS `s'; --` FROM t",
         ),
         rows=((1, 2, 3, 4),),
@@ -55,7 +47,7 @@ CASES = (
         why="names and literals of any script, and escapes",
         inputs={"t.jsonl": ('{"länge": 1, "個数": 2, "deux mots": 3, "🙂": 4}',)},
         sql=(
-            table("t", "`länge` INT, `個数` INT, `deux mots` INT, `🙂` INT"),
+            json_table("t", "`länge` INT, `個数` INT, `deux mots` INT, `🙂` INT"),
             (
                 "SELECT `länge`, `個数` AS `数`, `deux mots` + `🙂` AS s, 'Ж€' AS lit, U&'\\00fc' AS esc FROM t "
                 "WHERE 'ü' = U&'\\00fc'"
@@ -74,7 +66,9 @@ CASES = (
         },
         sql=(
             "SET 'table.local-time-zone' = 'UTC'",
-            table("t", "id INT, a TIMESTAMP(3), b TIMESTAMP_LTZ(3)", ", 'json.timestamp-format.standard' = 'ISO-8601'"),
+            json_table(
+                "t", "id INT, a TIMESTAMP(3), b TIMESTAMP_LTZ(3)", ", 'json.timestamp-format.standard' = 'ISO-8601'"
+            ),
             "SELECT id, a, CAST(b AS TIMESTAMP(3)) AS b FROM t",
         ),
         rows=(
@@ -94,7 +88,7 @@ CASES = (
             )
         },
         sql=(
-            table("t", "id INT, d DATE"),
+            json_table("t", "id INT, d DATE"),
             (
                 "SELECT id, EXTRACT(CENTURY FROM d) AS c, EXTRACT(MILLENNIUM FROM d) AS m, "
                 "EXTRACT(DECADE FROM d) AS x, EXTRACT(WEEK FROM d) AS w, EXTRACT(QUARTER FROM d) AS q FROM t"
@@ -113,7 +107,7 @@ CASES = (
         why="every row of every branch arrives once",
         inputs={"t.jsonl": tuple(f'{{"id": {i}}}' for i in range(40))},
         sql=(
-            table("t", "id INT"),
+            json_table("t", "id INT"),
             "SELECT id FROM t WHERE id < 10 UNION ALL SELECT id FROM t WHERE id >= 10 UNION ALL SELECT 100 + id FROM t",
         ),
         rows=tuple((i,) for i in range(40)) + tuple((100 + i,) for i in range(40)),
@@ -136,19 +130,19 @@ REFUSED = (
     Case(
         name="unknown-option",
         why="a misspelt option is refused, and the right ones are listed or the nearest is named",
-        sql=(table("t", "v INT", ", 'jsn.ignore-parse-errors' = 'true'"),),
+        sql=(json_table("t", "v INT", ", 'jsn.ignore-parse-errors' = 'true'"),),
         error=r"jsn\.ignore-parse-errors",
     ),
     Case(
         name="unsupported-clause",
         why="a clause that is not built is refused by name, never swallowed",
-        sql=(table("t", "v INT"), "SELECT v FROM t TABLESAMPLE BERNOULLI (10)"),
+        sql=(json_table("t", "v INT"), "SELECT v FROM t TABLESAMPLE BERNOULLI (10)"),
         error=r"TABLESAMPLE",
     ),
     Case(
         name="unknown-column-names-the-nearest",
         why="the message has the place and the nearest valid name",
-        sql=(table("t", "amount INT"), "SELECT amuont FROM t"),
+        sql=(json_table("t", "amount INT"), "SELECT amuont FROM t"),
         error=r"amuont.*amount",
     ),
 )

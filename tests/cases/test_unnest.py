@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cases import Case
+from tests.support.cases import Case, json_table
 from tests.support.local_cases import local_cases, run_locally
-
-
-def table(name: str, columns: str) -> str:
-    path = f"{{dir}}/{name}.jsonl"
-    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json')"
-
 
 TAGGED = (
     '{"id": 1, "tags": ["a", "b", "a"]}',
@@ -30,7 +24,7 @@ CASES = (
         why="an empty or missing array has no element and pads the outer join; NULL and repeated elements are elements",
         inputs={"docs.jsonl": TAGGED},
         sql=(
-            table("docs", "id INT, tags ARRAY<STRING>"),
+            json_table("docs", "id INT, tags ARRAY<STRING>"),
             (
                 "SELECT 'cross' AS j, id, tag FROM docs CROSS JOIN UNNEST(tags) AS u (tag) UNION ALL "
                 "SELECT 'left' AS j, id, tag FROM docs LEFT JOIN UNNEST(tags) AS u (tag) ON TRUE"
@@ -48,7 +42,7 @@ CASES = (
         why="what ON lets no element of pass is padded, not dropped",
         inputs={"docs.jsonl": TAGGED},
         sql=(
-            table("docs", "id INT, tags ARRAY<STRING>"),
+            json_table("docs", "id INT, tags ARRAY<STRING>"),
             "SELECT id, tag, o FROM docs LEFT JOIN UNNEST(tags) WITH ORDINALITY AS u (tag, o) ON tag = 'a' AND o > 1",
         ),
         rows=((1, "a", 3), *((id_, None, None) for id_ in (2, 3, 4, 5))),
@@ -62,7 +56,7 @@ CASES = (
             )
         },
         sql=(
-            table("docs", "id INT, items ARRAY<ROW<sku STRING, n INT>>, m MAP<STRING, INT>, g ARRAY<ARRAY<INT>>"),
+            json_table("docs", "id INT, items ARRAY<ROW<sku STRING, n INT>>, m MAP<STRING, INT>, g ARRAY<ARRAY<INT>>"),
             (
                 "SELECT 'row', sku, n FROM docs, UNNEST(items) UNION ALL "
                 "SELECT 'map', k, v FROM docs, UNNEST(m) AS e (k, v) UNION ALL "
@@ -84,7 +78,7 @@ CASES = (
         why="an update takes back every element of the old array, also those that have no successor",
         inputs={"docs.jsonl": ('{"k": "a"}', '{"k": "b"}', '{"k": "a"}', '{"k": "a"}')},
         sql=(
-            table("docs", "k STRING"),
+            json_table("docs", "k STRING"),
             (
                 "SELECT k, x, COUNT(*) FROM (SELECT k, COUNT(*) AS n FROM docs GROUP BY k) "
                 "CROSS JOIN UNNEST(CASE WHEN n < 3 THEN ARRAY[n, n] ELSE ARRAY[n] END) AS t (x) GROUP BY k, x"
@@ -97,7 +91,7 @@ CASES = (
         why="key and ordinality are a key: an array that became shorter leaves no old element behind in the table",
         inputs={"docs.jsonl": ('{"k": "a"}', '{"k": "b"}', '{"k": "a"}', '{"k": "a"}')},
         sql=(
-            table("docs", "k STRING"),
+            json_table("docs", "k STRING"),
             "CREATE TABLE places (k STRING, o INT, x BIGINT, PRIMARY KEY (k, o) NOT ENFORCED) WITH ({upsert})",
             (
                 "INSERT INTO places SELECT k, o, x FROM (SELECT k, COUNT(*) AS n FROM docs GROUP BY k) CROSS JOIN "
@@ -111,7 +105,7 @@ CASES = (
         why="the key of a map tells its entries apart",
         inputs={"docs.jsonl": ('{"k": "a"}', '{"k": "b"}', '{"k": "a"}', '{"k": "a"}')},
         sql=(
-            table("docs", "k STRING"),
+            json_table("docs", "k STRING"),
             "CREATE TABLE entries (k STRING, p STRING, x BIGINT, PRIMARY KEY (k, p) NOT ENFORCED) WITH ({upsert})",
             (
                 "INSERT INTO entries SELECT k, p, x FROM (SELECT k, COUNT(*) AS n FROM docs GROUP BY k) CROSS JOIN "
@@ -125,8 +119,8 @@ CASES = (
         why="USING has one column with the value of the side that has one; NULLs are partners of nothing",
         inputs={"l.jsonl": LEFT, "r.jsonl": RIGHT},
         sql=(
-            table("l", "k STRING, v INT"),
-            table("r", "k STRING, w INT"),
+            json_table("l", "k STRING, v INT"),
+            json_table("r", "k STRING, w INT"),
             "SELECT * FROM l FULL JOIN r USING (k)",
         ),
         rows=(("a", 1, None), ("b", 2, 20), ("c", None, 30), (None, 3, None), (None, None, 40)),
@@ -136,8 +130,8 @@ CASES = (
         why="the query is asked for each row on the left: first rows, count (0 where there are none), values",
         inputs={"l.jsonl": LEFT, "r.jsonl": (*RIGHT, '{"k": "b", "w": 10}', '{"k": "b", "w": 15}')},
         sql=(
-            table("l", "k STRING, v INT"),
-            table("r", "k STRING, w INT"),
+            json_table("l", "k STRING, v INT"),
+            json_table("r", "k STRING, w INT"),
             (
                 "SELECT 'first', v, w FROM l, LATERAL (SELECT w FROM r WHERE r.k = l.k ORDER BY w LIMIT 2) AS t "
                 "UNION ALL SELECT 'count', v, n FROM l, "
@@ -166,8 +160,8 @@ CASES = (
         why="ON sees every table to its left, also those before a comma",
         inputs={"l.jsonl": LEFT, "r.jsonl": RIGHT},
         sql=(
-            table("l", "k STRING, v INT"),
-            table("r", "k STRING, w INT"),
+            json_table("l", "k STRING, v INT"),
+            json_table("r", "k STRING, w INT"),
             "SELECT a.v, b.v, w FROM l AS a, l AS b JOIN r ON a.k = r.k AND b.v = 1 WHERE a.v > b.v",
         ),
         rows=((2, 1, 20),),

@@ -36,6 +36,13 @@ class Case:
     """The watermark is advanced after every row: tables get the option by a `{watermark}` placeholder in their WITH."""
 
 
+def json_table(name: str, columns: str, options: str = "") -> str:
+    """The statement that declares the input `<name>.jsonl` of a case."""
+    path = f"{{dir}}/{name}.jsonl"
+    options = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'json'{options}"
+    return f"CREATE TABLE {name} ({columns}) WITH ({options})"
+
+
 @dataclass(frozen=True)
 class Shape:
     """How a case is run."""
