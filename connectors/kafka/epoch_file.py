@@ -1,7 +1,7 @@
 """The write-ahead file: the records of one epoch of one sink subtask, exactly as they will be produced.
 
-An Arrow IPC stream of record batches `partition, key, value, timestamp, headers`, each batch sorted by partition
-(stably, so a partition's records keep their order). Topic and partition are fixed when the row is written, so
+An Arrow IPC stream of record batches `partition, key, value, timestamp, headers`, in order of arrival; they are
+produced batch by batch, each partition by partition. Topic and partition are fixed when the row is written, so
 producing the file again gives the same records at the same places. The file is immutable once sealed and as durable
 as the checkpoint that names it: bytes and directory entry are synced before the barrier is acknowledged.
 """

@@ -9,8 +9,10 @@ than one batch at a time; when it is full all of them are waited for, and the ne
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from confluent_kafka import Producer
 
 from connectors.api import Int64Array
@@ -67,11 +69,14 @@ class Rounds:
         self._records.clear()
 
 
-def running_sizes(values: Array, keys: Array) -> Int64Array:
-    """What the first n records take in requests, from n = 0 on."""
-    ends = np.arange(len(values) + 1, dtype=np.int64) * _RECORD_BYTES
+def running_sizes(values: Array, keys: Array, order: npt.NDArray[np.integer[Any]] | None = None) -> Int64Array:
+    """What the first n records take in requests, from n = 0 on; records in another order if one is given."""
+    sizes = np.full(len(values), _RECORD_BYTES, np.int64)
     for texts in (values, keys):
         if texts.null_count < len(texts):
             offsets, _ = text_buffers(texts)
-            ends += offsets - offsets[0]
+            sizes += offsets[1:]
+            sizes -= offsets[:-1]
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes if order is None else sizes[order], out=ends[1:])
     return ends

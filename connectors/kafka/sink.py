@@ -43,7 +43,7 @@ FLUSH_STEP_S = 0.5
 
 
 class RecordBuilder:
-    """Turns rows into record batches sorted by partition (see `epoch_file`)."""
+    """Turns rows into record batches (see `epoch_file`)."""
 
     def __init__(self, options: SinkOptions, columns: tuple[Field, ...], context: SinkContext) -> None:
         self._column_count = len(columns)
@@ -98,14 +98,6 @@ class RecordBuilder:
                 row_kinds = None if row_kinds is None else row_kinds.take(last)
         count = batch.num_rows
         partitions = self._partitioner.partitions(keys, count, hashes)
-        if count > 1 and (partitions[1:] < partitions[:-1]).any():
-            # Sorted before they are encoded: columns are moved cheaper than texts.
-            # Short integers are sorted by radix.
-            narrow = partitions.astype(np.int16) if self._partitioner.partition_count <= 32_768 else partitions
-            order = narrow.argsort(kind="stable")
-            batch, partitions = batch.take(order), partitions[order]
-            keys = None if keys is None else keys.take(order)
-            row_kinds = None if row_kinds is None else row_kinds.take(order)
         values = self._values(batch, row_kinds)
         self._check_sizes(values, keys)
         absent = pa.nulls(count)

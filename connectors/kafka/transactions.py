@@ -15,16 +15,17 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from connectors.api import CheckpointFiles
+from connectors.api import CheckpointFiles, Int64Array
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.client import REQUEST_TIMEOUT_S, Settings, consumer, failed, kafka_error, producer
 from connectors.kafka.commits import MarkerScan, may_repeat
 from connectors.kafka.epoch_file import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE, read_epoch, reference
 from connectors.kafka.native.producer import RECORDS_PER_CALL_MAX as RECORDS_PER_BATCH_CALL_MAX
-from connectors.kafka.native.producer import BatchSender, batch_sender
+from connectors.kafka.native.producer import BatchSender, Messages, batch_sender, messages_of
 from connectors.kafka.properties import PREFIX
 from connectors.kafka.protocol import Marker, Redo, marker_for
 from connectors.kafka.rounds import SETTINGS as ROUND_SETTINGS
@@ -186,53 +187,69 @@ def send_records(
     sender: BatchSender | None = None,
     rounds: Rounds | None = None,
 ) -> None:
-    """Hand a record batch (see `epoch_file`), sorted by partition, to the client, in order.
+    """Hand a record batch (see `epoch_file`) to the client, partition by partition, each in order.
 
     Waits while the client's queue is long, or as `rounds` say. Raises when a record is refused; later failures are
     reported by the transaction's commit or by `on_delivery`. With a `sender` no record becomes a Python object, unless
     records have what its call cannot carry: timestamps, headers."""
     partitions = records.column(PARTITION).to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    order = order_by_partition(partitions)
     stamps, headers = records.column(TIMESTAMP), records.column(HEADERS)
     one_by_one = stamps.null_count < len(stamps) or headers.null_count < len(headers)
-    step = RECORDS_PER_CALL_MAX if sender is None else RECORDS_PER_BATCH_CALL_MAX
-    for low, high in _pieces(records, partitions, bounds, step, rounds):
+    messages: Messages | None = None
+    if sender is not None and on_delivery is None and not one_by_one:
+        keys = records.column(KEY)
+        # Pointers are moved, not texts.
+        messages = messages_of(records.column(VALUE), keys if keys.null_count < len(keys) else None, order)
+    elif order is not None:
+        records = records.take(order)
+    sizes = None
+    if rounds is not None:
+        sizes = running_sizes(records.column(VALUE), records.column(KEY), order if messages is not None else None)
+    step = RECORDS_PER_CALL_MAX if messages is None else RECORDS_PER_BATCH_CALL_MAX
+    for low, high, partition in _pieces(partitions if order is None else partitions[order], step, rounds, sizes):
         while len(client) > QUEUED_RECORDS_MAX:
-            client.poll(0.01)
-        piece, partition = records.slice(low, high - low), int(partitions[low])
-        if one_by_one:
-            _send_each(client, topic, piece, partition, on_delivery)
-        elif sender is not None and on_delivery is None:
-            _send_columns(client, sender, topic, piece, partition)
+            client.flush(QUEUE_FULL_WAIT_S)
+        if messages is not None and sender is not None:
+            _send_columns(client, sender, topic, messages[low:high], partition)
+        elif one_by_one:
+            _send_each(client, topic, records.slice(low, high - low), partition, on_delivery)
         else:
-            _send_batch(client, topic, piece, partition, on_delivery)
+            _send_batch(client, topic, records.slice(low, high - low), partition, on_delivery)
+
+
+def order_by_partition(partitions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64] | None:
+    """The records in order of partition, those of one in their order; None: they are."""
+    if not (partitions[1:] < partitions[:-1]).any():
+        return None
+    # Short integers are sorted by radix.
+    narrow = partitions.astype(np.int16) if int(partitions.max()) < 32_768 else partitions
+    return narrow.argsort(kind="stable")
 
 
 def _pieces(
-    records: pa.RecordBatch, partitions: Any, bounds: list[int], step: int, rounds: Rounds | None
-) -> Iterator[tuple[int, int]]:
-    """Stretches of one partition each, of at most `step` records, as the client is to get them."""
-    sizes = None if rounds is None else running_sizes(records.column(VALUE), records.column(KEY))
+    partitions: npt.NDArray[np.int32], step: int, rounds: Rounds | None, sizes: Int64Array | None
+) -> Iterator[tuple[int, int, int]]:
+    """Stretches of one partition each and that partition, of at most `step` records, as the client is to get them."""
+    bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
     for start, end in pairwise(bounds):
-        low = start
+        low, partition = start, int(partitions[start])
         while low < end:
             high = min(end, low + step)
             if rounds is not None and sizes is not None:
-                high = low + rounds.take(int(partitions[low]), sizes, low, high)
-            yield low, high
+                high = low + rounds.take(partition, sizes, low, high)
+            yield low, high, partition
             low = high
 
 
-def _send_columns(client: Producer, sender: BatchSender, topic: str, records: pa.RecordBatch, partition: int) -> None:
+def _send_columns(client: Producer, sender: BatchSender, topic: str, messages: Messages, partition: int) -> None:
     while True:
-        keys = records.column(KEY)
-        has_keys = keys.null_count < len(keys)
-        taken, code = sender.send(records.column(VALUE), keys if has_keys else None, partition)
-        if taken == records.num_rows:
+        taken, code = sender.send(messages, partition)
+        if taken == len(messages):
             return
         if code != KafkaError._QUEUE_FULL:
             raise failed(KafkaError(code), f"producing to topic {topic}, partition {partition}")
-        records = records.slice(taken)
+        messages = messages[taken:]
         client.flush(QUEUE_FULL_WAIT_S)
 
 

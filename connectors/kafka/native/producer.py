@@ -27,6 +27,10 @@ from connectors.kafka.native.library import (
 if TYPE_CHECKING:
     Array = pa.Array[Any]
 
+Messages = npt.NDArray[np.int64]
+"""A row of words per message: the client's structure."""
+Order = npt.NDArray[np.integer[Any]]
+
 TESTED_BINDINGS = frozenset({"2.16.0", "2.16.1"})
 """Of confluent-kafka: in these the pointer to librdkafka's client is the first field of a Producer object."""
 _HANDLE_OFFSET = object.__basicsize__
@@ -61,15 +65,12 @@ class BatchSender:
             self._library.topic_destroy(self._topic)
             self._topic = None
 
-    def send(self, values: Array, keys: Array | None, partition: int) -> tuple[int, int]:
-        """Hand records (binary arrays, NULL = no value, no key) to the client, which copies them. Returns how many it
-        took and, when those are not all, the error code of the first one refused; with a full queue it refuses that
-        one and all behind it."""
+    def send(self, messages: Messages, partition: int) -> tuple[int, int]:
+        """Hand a stretch of `messages_of` to the client, which copies the texts. Returns how many it took and, when
+        those are not all, the error code of the first one refused; with a full queue it refuses that one and all behind
+        it."""
         assert self._topic is not None
-        messages = np.zeros((len(values), MESSAGE_WORDS), np.int64)
-        _point_to(messages, PAYLOAD, PAYLOAD_BYTES, values)
-        if keys is not None:
-            _point_to(messages, KEY, KEY_BYTES, keys)
+        messages[:, ERROR] = 0
         taken: int = self._library.produce_batch(
             self._topic, partition, COPY_PAYLOAD, messages.ctypes.data, len(messages)
         )
@@ -82,6 +83,16 @@ class BatchSender:
         if len(others):
             return int(refused[0]), int(others[0])
         return int(refused[0]), code
+
+
+def messages_of(values: Array, keys: Array | None, order: Order | None) -> Messages:
+    """Records (binary arrays, NULL = no value, no key) as the client wants them, in another order if one is given. They
+    point to the texts of the arrays, which must outlive them."""
+    messages: Messages = np.zeros((len(values), MESSAGE_WORDS), np.int64)
+    _point_to(messages, PAYLOAD, PAYLOAD_BYTES, values)
+    if keys is not None:
+        _point_to(messages, KEY, KEY_BYTES, keys)
+    return messages if order is None else messages.take(order, axis=0)
 
 
 def _point_to(messages: npt.NDArray[np.int64], pointer: int, length: int, texts: Array) -> None:
