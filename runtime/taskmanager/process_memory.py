@@ -1,7 +1,9 @@
 """Memory of the slot process: resident size, and when the garbage collector runs.
 
 The collector never runs by itself in a slot: its passes over thousands of fresh objects cost more than the work they
-interrupt. It runs at barriers, when the batch before is released, and when the process has grown by a fifth.
+interrupt. It runs at barriers, when the batch before is released, and when the process has grown by a fifth. What is
+there at the first barrier, the job's own modules and operators, stays for as long as the process: later passes leave
+it out.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ class GarbageCollection:
         with self._lock:
             if checkpoint_id <= self._checkpoint_id:
                 return
-            self._checkpoint_id = checkpoint_id
+            is_first, self._checkpoint_id = not self._checkpoint_id, checkpoint_id
             self._collect()
+            if is_first:
+                gc.freeze()
 
     def at_report(self) -> int:
         """A pass if the process has grown by a fifth since the last one. Returns the resident bytes."""
