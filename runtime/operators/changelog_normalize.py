@@ -10,37 +10,29 @@ import pyarrow as pa
 
 from planner.ir.operators import ChangelogNormalize
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.key_groups import hash_columns, key_group
 from runtime.operators.accumulators_values import Values
 from runtime.operators.drop_update_before import without_update_before
 from runtime.operators.group_aggregate_output import DELETE, Steps, changelog
-from runtime.operators.protocol import FinishSnapshot, OperatorContext
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedTable
+from runtime.operators.keyed import KeyedOperator
+from runtime.operators.protocol import OperatorContext
 
 Array = Any
 
 TABLE_NAME = "rows"
 
 
-class ChangelogNormalizeOperator:
+class ChangelogNormalizeOperator(KeyedOperator):
     """What a key shows after a row is that row, or nothing after a delete; what it showed before is the key's row
     before in the batch, or the stored one. So a batch needs no running state."""
 
     def __init__(self, node: ChangelogNormalize, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
         self._others = tuple(i for i in range(len(node.output.columns)) if i not in node.keys)
         self._order = (*node.keys, *self._others)
-        self._backend = open_backend(node.uid, context)
-        self._table: KeyedTable
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -101,19 +93,3 @@ class ChangelogNormalizeOperator:
         ):
             columns = [piece.data.column(i) for i in positions]
             yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema), piece.row_kinds)
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments())
-
-    def counters(self) -> dict[str, float]:
-        return {"stateBytes": self._backend.byte_size, "numRowsStored": self._table.row_count}
-
-    def close(self) -> None:
-        self._backend.close()

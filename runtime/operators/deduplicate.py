@@ -11,16 +11,14 @@ import pyarrow as pa
 from planner.ir.operators import Emission
 from planner.ir.ranks import Deduplicate, SortKey
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.accumulators_values import Values
 from runtime.operators.group_aggregate_output import Steps, changelog
 from runtime.operators.group_aggregate_scan import Bools, Ints, running_maximum
+from runtime.operators.keyed import KeyedOperator
 from runtime.operators.order_keys import OrderKeys
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.rank_rows import ByKey, PartitionKeys
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedTable
 
 Array = Any
 
@@ -28,13 +26,14 @@ TABLE_NAME = "rows"
 _LOWEST = np.int64(-(2**63))
 
 
-class DeduplicateOperator:
+class DeduplicateOperator(KeyedOperator):
     """The table holds the row that each key shows. A row of a batch replaces it if its time is not before (keep-last),
     or before (keep-first), those of all rows before it: its key's shown row then is the last that has replaced.
 
     The first by arrival is never replaced, so nothing but keys is kept."""
 
     def __init__(self, node: Deduplicate, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
         self._schema = arrow_schema(node.output.types)
         self._keys = PartitionKeys(self._schema, node.keys, context.max_parallelism)
@@ -42,12 +41,6 @@ class DeduplicateOperator:
         self._is_final = node.time is None and not node.keeps_last
         """Whether what is shown stays."""
         self._order = None if node.time is None else OrderKeys([SortKey(0)], [self._schema.types[node.time]])
-        self._backend = open_backend(node.uid, context)
-        self._table: KeyedTable
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -79,9 +72,6 @@ class DeduplicateOperator:
             states = [Values(known, rows.column(i)).array for known, i in zip(stored, self._others, strict=True)]
             yield from self._in_table_order(keys, states, steps)
 
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
     def end(self, drain: bool) -> Iterator[Batch]:
         """Batch execution: the row of each key."""
         if not (drain and self._node.emits_at_end) or self._is_final:
@@ -93,16 +83,6 @@ class DeduplicateOperator:
                 columns |= {column: self._table.read(i, piece) for i, column in enumerate(self._others)}
                 ordered = [columns[i] for i in range(len(self._schema))]
                 yield Batch(pa.RecordBatch.from_arrays(ordered, schema=self._schema))
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments())
-
-    def counters(self) -> dict[str, float]:
-        return {"stateBytes": self._backend.byte_size, "numRowsStored": self._table.row_count}
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _replacing(self, rows: pa.RecordBatch, by_key: ByKey, is_new: Bools, stored: list[Array]) -> Ints:
         """The rows, as places in the order, that their key shows when they have come."""

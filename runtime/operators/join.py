@@ -18,16 +18,15 @@ import pyarrow as pa
 
 from planner.ir.operators import Join, JoinKind
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.operators.accumulators_values import take_or_null
 from runtime.operators.group_aggregate_output import DELETE, INSERT
 from runtime.operators.group_aggregate_scan import Ints
 from runtime.operators.join_condition import JoinCondition, compile_condition
 from runtime.operators.join_side import Candidates, JoinSide, SideRows, SideSpec, side_specs
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.keyed import RETRACTIONS_WITHOUT_STATE, KeyedOperator
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.running_counts import signs
-from runtime.state.backends import open_backend
 from runtime.state.protocol import Slots
 
 Array = Any
@@ -35,7 +34,6 @@ Kinds = npt.NDArray[np.int8]
 
 PAIRS_MAX = 8 * OUTPUT_ROWS_MAX
 """Candidates looked at together (a row's own are never parted)."""
-RETRACTIONS_WITHOUT_STATE = "numRetractionsWithoutState"
 
 LEFT, RIGHT = 0, 1
 
@@ -51,14 +49,13 @@ class Entries(msgspec.Struct, frozen=True):
     kinds: Kinds | None
 
 
-class JoinOperator:
+class JoinOperator(KeyedOperator):
     """Every call of `process_input` leaves the state complete."""
 
     def __init__(self, node: Join, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._output = arrow_schema(node.output.types)
-        self._backend = open_backend(node.uid, context)
         self._sides = tuple(JoinSide(spec, context.max_parallelism) for spec in side_specs(node))
         self._is_filter = not node.kind.keeps_right
         self._shows_unmatched = (
@@ -69,10 +66,6 @@ class JoinOperator:
         left, right = (side.spec for side in self._sides)
         # The other side's columns that look like one of the batch's in every pair: keys whose equality is identity.
         self._equal_columns = (_equal_columns(left, right), _equal_columns(right, left))
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -101,9 +94,6 @@ class JoinOperator:
         own.settle()
         other.settle()
 
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
     def end(self, drain: bool) -> Iterator[Batch]:
         """In batch execution, everything."""
         if not (drain and self._node.emits_at_end):
@@ -115,24 +105,11 @@ class JoinOperator:
                     yield from self._joined(input_index, rows, matches)
                     self._sides[1 - input_index].settle()
 
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        counters = {RETRACTIONS_WITHOUT_STATE: self._ignored}
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments(), counters=counters)
+    def _kept_counters(self) -> dict[str, int]:
+        return {RETRACTIONS_WITHOUT_STATE: sum(side.ignored for side in self._sides)}
 
-    def counters(self) -> dict[str, float]:
-        return {
-            RETRACTIONS_WITHOUT_STATE: self._ignored,
-            "stateBytes": self._backend.byte_size,
-            "numRowsStored": sum(side.row_count for side in self._sides),
-        }
-
-    def close(self) -> None:
-        self._backend.close()
-
-    @property
-    def _ignored(self) -> int:
-        return sum(side.ignored for side in self._sides)
+    def _rows_stored(self) -> int:
+        return sum(side.row_count for side in self._sides)
 
     # ------------------------------------------------------------------------------------------------------ joining
 

@@ -12,15 +12,14 @@ import pyarrow as pa
 from planner.ir.operators import Emission
 from planner.ir.ranks import Rank, RankFunction
 from planner.ir.types import ChangelogMode, arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.key_groups import KeyGroups
 from runtime.operators.accumulators_values import Values
-from runtime.operators.group_aggregate import RETRACTIONS_WITHOUT_STATE
 from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER
 from runtime.operators.group_aggregate_scan import Bools, Ints
+from runtime.operators.keyed import RetractingOperator
 from runtime.operators.order_keys import OrderKeys, exact_ties
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.rank_changes import EveryChange, Range, net_changes, relevant
 from runtime.operators.rank_entries import (
     Entries,
@@ -35,7 +34,6 @@ from runtime.operators.rank_entries import (
 )
 from runtime.operators.rank_rest import RestRows, lowest_counts
 from runtime.operators.rank_rows import PartitionKeys, RankedRows, RankRows
-from runtime.state.backends import open_backend
 from runtime.state.protocol import Slots
 
 Array = Any
@@ -59,28 +57,22 @@ class Touched(msgspec.Struct, frozen=True):
     codes: Ints
 
 
-class RankOperator:
+class RankOperator(RetractingOperator):
     """The table holds a row per (partition, arrival number): over inserts those that rank up to `last`, else all. Over
     inserts a partition that is full also has a bound, so that most rows are turned away by one comparison. Over changes
     with an upsert key the rows of a large partition that are far behind are in a table of their own (`RestRows`)."""
 
     def __init__(self, node: Rank, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
         self._row_schema = pa.schema(list(self._schema)[: len(self._schema) - node.puts_out_rank])
         self._retracting = node.input_changelog is not ChangelogMode.INSERT_ONLY
         self._keys = PartitionKeys(self._row_schema, node.keys, context.max_parallelism)
         self._order = OrderKeys(node.order, self._row_schema.types)
         self._range = Range(node.function, node.first, node.last, node.puts_out_rank)
-        self._backend = open_backend(node.uid, context)
         self._rows: RankRows
         self._rest: RestRows | None = None
-        self._ignored = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -93,8 +85,6 @@ class RankOperator:
         is_numbered = self._node.function is RankFunction.ROW_NUMBER and self._node.last <= _REST_LAST_MAX
         if self._retracting and key is not None and is_numbered and not self._node.state_ttl_ms:
             self._rest = RestRows(self._backend, self._row_schema, self._keys, key, self._node.last)
-        if self._context.restore is not None:
-            self._ignored = self._context.restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError."""
@@ -118,9 +108,6 @@ class RankOperator:
         if not self._node.emits_at_end:
             yield from self._changes(touched, entries.only(near))
 
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
     def end(self, drain: bool) -> Iterator[Batch]:
         """Batch execution: the final rows, partition by partition in order of rank."""
         if not (drain and self._node.emits_at_end):
@@ -141,20 +128,8 @@ class RankOperator:
                 out.append(pa.array(ranks[piece]))
             yield Batch(pa.RecordBatch.from_arrays(out, schema=self._schema))
 
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        counters = {RETRACTIONS_WITHOUT_STATE: self._ignored}
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments(), counters=counters)
-
-    def counters(self) -> dict[str, float]:
-        return {
-            RETRACTIONS_WITHOUT_STATE: self._ignored,
-            "stateBytes": self._backend.byte_size,
-            "numRowsStored": self._rows.row_count + (0 if self._rest is None else self._rest.row_count),
-        }
-
-    def close(self) -> None:
-        self._backend.close()
+    def _rows_stored(self) -> int:
+        return self._rows.row_count + (0 if self._rest is None else self._rest.row_count)
 
     def _append(self, rows: pa.RecordBatch) -> None:
         """Every row will be shown at the end, or nearly: none is looked for."""

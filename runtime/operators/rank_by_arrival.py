@@ -10,12 +10,10 @@ import pyarrow as pa
 
 from planner.ir.ranks import Rank, RankFunction
 from planner.ir.types import ChangelogMode, arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.keyed import KeyedOperator
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.rank_rows import ByKey, PartitionKeys
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedTable
 
 Array = Any
 
@@ -28,21 +26,16 @@ def is_by_arrival(node: Rank) -> bool:
     return inserts_only and not node.order and node.function is RankFunction.ROW_NUMBER
 
 
-class RankByArrivalOperator:
+class RankByArrivalOperator(KeyedOperator):
     """The state is how many rows each partition has had, counted up to `last`. Rows are put out at once, also in batch
     execution: nothing takes them back."""
 
     def __init__(self, node: Rank, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
         self._schema = arrow_schema(node.output.types)
         row_schema = pa.schema(list(self._schema)[: len(self._schema) - node.puts_out_rank])
         self._keys = PartitionKeys(row_schema, node.keys, context.max_parallelism)
-        self._backend = open_backend(node.uid, context)
-        self._table: KeyedTable
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -77,19 +70,3 @@ class RankByArrivalOperator:
             if self._node.puts_out_rank:
                 columns.append(pa.array(earlier[piece] + 1))
             yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
-    def end(self, drain: bool) -> Iterator[Batch]:
-        yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments())
-
-    def counters(self) -> dict[str, float]:
-        return {"stateBytes": self._backend.byte_size, "numRowsStored": self._table.row_count}
-
-    def close(self) -> None:
-        self._backend.close()

@@ -10,35 +10,26 @@ import pyarrow as pa
 
 from planner.ir.operators import SetOperation, SetOperationKind
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.key_groups import hash_columns, key_group
 from runtime.operators.group_aggregate_output import DELETE, INSERT
 from runtime.operators.group_aggregate_scan import Ints
-from runtime.operators.protocol import OUTPUT_ROWS_MAX, FinishSnapshot, OperatorContext
+from runtime.operators.keyed import RetractingOperator
+from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.running_counts import adds_of, count_steps, signs
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedTable, Slots
+from runtime.state.protocol import Slots
 
 TABLE_NAME = "rows"
-RETRACTIONS_WITHOUT_STATE = "numRetractionsWithoutState"
 
 
-class SetOperationOperator:
+class SetOperationOperator(RetractingOperator):
     """The table is keyed by the whole row; its values are the counts of the left and the right side. Every change is
     put out, in order of arrival."""
 
     def __init__(self, node: SetOperation, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
-        self._backend = open_backend(node.uid, context)
-        self._table: KeyedTable
-        self._ignored = 0
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -46,8 +37,6 @@ class SetOperationOperator:
         self._table = self._backend.keyed_table(
             TABLE_NAME, self._schema, pa.schema(counts), ttl_ms=self._node.state_ttl_ms
         )
-        if self._context.restore is not None:
-            self._ignored = self._context.restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         raise AssertionError(f"{self.uid} has two inputs")
@@ -74,9 +63,6 @@ class SetOperationOperator:
             yield from self._changes(rows, moves)
         table.settle()
 
-    def advance(self, watermark_ms: int) -> Iterator[Batch]:
-        yield from ()
-
     def end(self, drain: bool) -> Iterator[Batch]:
         """In batch execution, every row as often as it is there."""
         if not (drain and self._node.emits_at_end):
@@ -87,21 +73,6 @@ class SetOperationOperator:
             for first in range(0, len(every), OUTPUT_ROWS_MAX):
                 columns = self._table.keys(every[first : first + OUTPUT_ROWS_MAX])
                 yield Batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        counters = {RETRACTIONS_WITHOUT_STATE: self._ignored}
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments(), counters=counters)
-
-    def counters(self) -> dict[str, float]:
-        return {
-            RETRACTIONS_WITHOUT_STATE: self._ignored,
-            "stateBytes": self._backend.byte_size,
-            "numRowsStored": self._table.row_count,
-        }
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _shown(self, input_index: int, counts: Ints, others: Ints) -> Ints:
         """How often rows are put out, of which one input has `counts` and the other one `others`."""

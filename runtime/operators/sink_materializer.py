@@ -12,7 +12,6 @@ import pyarrow as pa
 from connectors.errors import ErrorDomain
 from planner.ir.operators import ConflictAction, SinkMaterializer
 from planner.ir.types import arrow_schema
-from runtime.checkpoint.snapshot import OperatorSnapshot
 from runtime.elements import Batch
 from runtime.errors import TaskError
 from runtime.key_groups import KeyGroups, hash_columns, key_group
@@ -20,14 +19,13 @@ from runtime.operators.accumulators_values import Values
 from runtime.operators.group_aggregate_output import INSERT, UPDATE_AFTER, Steps, changelog
 from runtime.operators.group_aggregate_scan import Bools, Ints, clamp, highest_over_intervals
 from runtime.operators.grouping import group_ids
-from runtime.operators.protocol import FinishSnapshot, OperatorContext
-from runtime.state.backends import open_backend
-from runtime.state.protocol import KeyedTable, Slots
+from runtime.operators.keyed import RetractingOperator
+from runtime.operators.protocol import OperatorContext
+from runtime.state.protocol import Slots
 
 Array = Any
 
 TABLE_NAME = "rows"
-RETRACTIONS_WITHOUT_STATE = "numRetractionsWithoutState"
 
 
 class Entries(msgspec.Struct, frozen=True):
@@ -45,25 +43,18 @@ class Entries(msgspec.Struct, frozen=True):
     lasts: Bools
 
 
-class SinkMaterializerOperator:
+class SinkMaterializerOperator(RetractingOperator):
     """The table holds a row per (primary key, arrival number). A batch reads the rows of its keys, works out during
     which rows of the batch each of them is there, and shows the youngest (DO NOTHING: the oldest) of those that are."""
 
     def __init__(self, node: SinkMaterializer, context: OperatorContext) -> None:
+        super().__init__(node.uid, context)
         self._node = node
-        self._context = context
         self._schema = arrow_schema(node.output.types)
         self._key_schema = pa.schema([self._schema.field(i) for i in node.keys])
-        self._backend = open_backend(node.uid, context)
-        self._table: KeyedTable
-        self._ignored = 0
         self._suspects: list[pa.RecordBatch] = []
         """DO ERROR: primary keys that held several rows after a batch since the last watermark, and before it."""
         self._pending: list[pa.RecordBatch] = []
-
-    @property
-    def uid(self) -> str:
-        return self._node.uid
 
     def open(self) -> None:
         """Restore owned key groups. Raises SegmentError, StateTooLargeError."""
@@ -74,13 +65,11 @@ class SinkMaterializerOperator:
             prefix_length=len(self._key_schema),
             ttl_ms=self._node.state_ttl_ms,
         )
-        if self._context.restore is not None:
-            self._ignored = self._context.restore.counters.get(RETRACTIONS_WITHOUT_STATE, 0)
-            if self._node.action is ConflictAction.ERROR:
-                self._suspects = [
-                    pa.RecordBatch.from_arrays(self._table.keys(slots)[:-1], schema=self._key_schema)
-                    for slots in self._table.all_slots()
-                ]
+        if self._context.restore is not None and self._node.action is ConflictAction.ERROR:
+            self._suspects = [
+                pa.RecordBatch.from_arrays(self._table.keys(slots)[:-1], schema=self._key_schema)
+                for slots in self._table.all_slots()
+            ]
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError."""
@@ -117,21 +106,6 @@ class SinkMaterializerOperator:
         if drain:
             self._check_conflicts(self._pending + self._suspects)
         yield from ()
-
-    def snapshot(self, checkpoint_id: int) -> FinishSnapshot:
-        write_segments = self._backend.capture(checkpoint_id)
-        counters = {RETRACTIONS_WITHOUT_STATE: self._ignored}
-        return lambda: OperatorSnapshot(self.uid, segments=write_segments(), counters=counters)
-
-    def counters(self) -> dict[str, float]:
-        return {
-            RETRACTIONS_WITHOUT_STATE: self._ignored,
-            "stateBytes": self._backend.byte_size,
-            "numRowsStored": self._table.row_count,
-        }
-
-    def close(self) -> None:
-        self._backend.close()
 
     def _key_columns(self, rows: pa.RecordBatch) -> list[Array]:
         return [rows.column(i) for i in self._node.keys]
