@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import Case, Shape, normal, run_case, shapes_of
+from tests.support.cases import Case, Shape, normal, on_cluster, run_case
+from tests.support.local_cases import local_cases, run_locally
 from tests.support.standalone import Standalone
 
 PEOPLE = (
@@ -54,9 +55,14 @@ CASES = (
 )
 
 
-@shapes_of(CASES)
+@on_cluster(CASES)
 def test_files(case: Case, shape: Shape, cluster: Standalone, tmp_path: Path) -> None:
     run_case(case, shape, cluster, tmp_path)
+
+
+@local_cases(*CASES)
+def test_files_in_all_shapes(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cases import Case, Shape, run_case, shapes_of
+from tests.support.cases import Case, Shape, on_cluster, run_case
+from tests.support.local_cases import local_cases, run_locally
 from tests.support.standalone import Standalone
 
 
@@ -142,6 +143,11 @@ CASES = (
 )
 
 
-@shapes_of(CASES)
+@on_cluster(CASES)
 def test_json(case: Case, shape: Shape, cluster: Standalone, tmp_path: Path) -> None:
     run_case(case, shape, cluster, tmp_path)
+
+
+@local_cases(*CASES)
+def test_json_in_all_shapes(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)

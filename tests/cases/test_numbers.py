@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 
-from tests.support.cases import Case, Shape, run_case, shapes_of
+from tests.support.cases import Case, Shape, on_cluster, run_case
+from tests.support.local_cases import local_cases, run_locally
 from tests.support.standalone import Standalone
 
 
@@ -130,6 +131,11 @@ CASES = (
 )
 
 
-@shapes_of(CASES)
+@on_cluster(CASES)
 def test_numbers(case: Case, shape: Shape, cluster: Standalone, tmp_path: Path) -> None:
     run_case(case, shape, cluster, tmp_path)
+
+
+@local_cases(*CASES)
+def test_numbers_in_all_shapes(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import Case, Shape, json_table, run_case, shapes_of
+from tests.support.cases import Case, Shape, json_table, on_cluster, run_case
+from tests.support.local_cases import local_cases, run_locally
 from tests.support.standalone import Standalone
 
 CASES = (
@@ -115,9 +116,14 @@ CASES = (
 )
 
 
-@shapes_of(CASES)
+@on_cluster(CASES)
 def test_texts_and_times(case: Case, shape: Shape, cluster: Standalone, tmp_path: Path) -> None:
     run_case(case, shape, cluster, tmp_path)
+
+
+@local_cases(*CASES)
+def test_texts_and_times_in_all_shapes(case: Case, tmp_path: Path) -> None:
+    run_locally(case, tmp_path)
 
 
 REFUSED = (

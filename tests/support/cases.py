@@ -51,17 +51,17 @@ class Shape:
     batch_rows: int
 
 
-SHAPES = (Shape(1, 8192), Shape(4, 1))
 ALL_SHAPES = (Shape(1, 1), Shape(1, 8192), Shape(4, 1), Shape(4, 8192))
 
 
-def shapes_of(cases: tuple[Case, ...], shapes: tuple[Shape, ...] = SHAPES) -> pytest.MarkDecorator:
-    """Parametrise a test by (case, shape); cases about single watermarks run at parallelism 1, in both batch sizes."""
-    parameters = [
-        pytest.param(case, shape, id=f"{case.name}-p{shape.parallelism}-b{shape.batch_rows}")
-        for case in cases
-        for shape in (ALL_SHAPES[:2] if case.on_event else shapes)
-    ]
+def on_cluster(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
+    """Parametrise a test by (case, shape), with one shape for each case: the first has large batches, the second four
+    subtasks, and so on; cases about single watermarks run at parallelism 1. All shapes are for
+    `tests.support.local_cases`."""
+    parameters = []
+    for number, case in enumerate(cases):
+        shape = (ALL_SHAPES[1::-1] if case.on_event else ALL_SHAPES[1:3])[number % 2]
+        parameters.append(pytest.param(case, shape, id=f"{case.name}-p{shape.parallelism}-b{shape.batch_rows}"))
     return pytest.mark.parametrize(("case", "shape"), parameters)
 
 
