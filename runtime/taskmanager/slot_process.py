@@ -32,6 +32,9 @@ EXIT_GRACE_S = 1.0
 """A process whose control connection has closed gets this long to be gone and leave its exit code."""
 
 _ENVIRONMENT = {
+    # Arrow's own allocator gives pages back within milliseconds, from whichever thread, and gets them again for the
+    # next batch: the kernel clears each, and interrupts every processor that runs a thread of the slot.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
     # Two arenas instead of eight per core: threads that hand buffers to each other would spread them over all.
     "MALLOC_ARENA_MAX": "2",
     # Batch buffers stay on the heap. One fixed threshold switches off glibc's moving one, so both are set.
