@@ -8,6 +8,7 @@ as the checkpoint that names it: bytes and directory entry are synced before the
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zlib
 from collections.abc import Iterator
@@ -35,11 +36,13 @@ def record_schema(*, keys: bool, timestamps: bool, headers: bool) -> pa.Schema:
 
 
 class EpochReference(msgspec.Struct, frozen=True):
-    """What a checkpoint stores of a sealed file (`Committable.data`). `file` is its path."""
+    """What a checkpoint stores of a sealed file (`Committable.data`). `file` is its path. `crc32` is what markers show
+    of its content: the first 32 bits of `sha256`, or the CRC-32 in files of earlier versions, which have none."""
 
     topic: str
     file: str
     crc32: int
+    sha256: str = ""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -56,7 +59,7 @@ class EpochFileWriter:
         self._files = files
         self._path = f"{EPOCH_FOLDER}/{name}"
         self._schema = schema
-        self._sink: _ChecksummedFile | None = None
+        self._sink: _CountedFile | None = None
         self._stream: pa.ipc.RecordBatchStreamWriter | None = None
         self.record_count = 0
 
@@ -67,7 +70,7 @@ class EpochFileWriter:
     def write(self, records: pa.RecordBatch) -> None:
         """Raises OSError."""
         if self._stream is None:
-            self._sink = _ChecksummedFile(self._files.create(self._path))
+            self._sink = _CountedFile(self._files.create(self._path))
             self._stream = pa.ipc.new_stream(self._sink, self._schema)
         self._stream.write_batch(records)
         self.record_count += records.num_rows
@@ -77,8 +80,8 @@ class EpochFileWriter:
         if self._stream is None or self._sink is None:
             return None
         self._stream.close()
-        self._sink.file.seal()
-        return EpochReference(topic, self._path, self._sink.crc32)
+        checksum = self._sink.file.seal().checksum
+        return EpochReference(topic, self._path, int(checksum[:8], 16), checksum)
 
     def discard(self) -> None:
         """Drop an unsealed file: its rows belong to no checkpoint."""
@@ -87,12 +90,11 @@ class EpochFileWriter:
             self._stream = None
 
 
-class _ChecksummedFile(io.RawIOBase):
-    """The marker in Kafka names the file's content by a short checksum."""
+class _CountedFile(io.RawIOBase):
+    """Says how many bytes were written."""
 
     def __init__(self, file: FileWriter) -> None:
         self.file = file
-        self.crc32 = 0
         self.byte_size = 0
 
     def writable(self) -> bool:
@@ -100,7 +102,6 @@ class _ChecksummedFile(io.RawIOBase):
 
     def write(self, data: object, /) -> int:
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
-        self.crc32 = zlib.crc32(view, self.crc32)
         self.byte_size += len(view)
         return self.file.write(view)
 
@@ -123,13 +124,17 @@ def read_epoch(committable: Committable, files: CheckpointFiles, *, verify: bool
 
 
 def _verify(source: pa.NativeFile, committable: Committable, files: CheckpointFiles) -> None:
+    stored, digest = reference(committable), hashlib.sha256()
     crc32 = size = 0
     while piece := source.read(_PIECE_BYTES):
-        crc32 = zlib.crc32(piece, crc32)
         size += len(piece)
+        if stored.sha256:
+            digest.update(piece)
+        else:
+            crc32 = zlib.crc32(piece, crc32)
     if size != committable.byte_size:
         raise _lost(committable, files, f"is damaged: it has {size} bytes instead of {committable.byte_size}")
-    if crc32 != reference(committable).crc32:
+    if digest.hexdigest() != stored.sha256 if stored.sha256 else crc32 != stored.crc32:
         raise _lost(committable, files, "is damaged: its checksum is wrong")
 
 

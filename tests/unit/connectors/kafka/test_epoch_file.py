@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,29 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     path.write_bytes(content)
     with pytest.raises(ConnectorError, match="damaged"):
         list(read_epoch(committable(writer, sealed, 500), LocalFiles(str(tmp_path)), verify=True))
+
+
+def test_files_of_earlier_versions_are_checked_by_their_crc(tmp_path: Path) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    files = LocalFiles(str(tmp_path))
+    writer = EpochFileWriter(files, "f.arrow", schema)
+    writer.write(records(schema, 5))
+    sealed = writer.seal("t")
+    assert sealed is not None
+    crc32 = zlib.crc32((tmp_path / "epochs" / "f.arrow").read_bytes())
+    early = EpochReference("t", sealed.file, crc32)
+    (batch,) = read_epoch(committable(writer, early, 5), files, verify=True)
+    assert batch.num_rows == 5
+    wrong = EpochReference("t", sealed.file, crc32 ^ 1)
+    with pytest.raises(ConnectorError, match="checksum"):
+        list(read_epoch(committable(writer, wrong, 5), files, verify=True))
+
+
+def test_markers_show_the_beginning_of_the_checksum(tmp_path: Path) -> None:
+    schema = record_schema(keys=False, timestamps=False, headers=False)
+    writer = EpochFileWriter(LocalFiles(str(tmp_path)), "f.arrow", schema)
+    writer.write(records(schema, 5))
+    sealed = writer.seal("t")
+    assert sealed is not None
+    assert sealed.sha256 == hashlib.sha256((tmp_path / "epochs" / "f.arrow").read_bytes()).hexdigest()
+    assert f"{sealed.crc32:08x}" == sealed.sha256[:8]
