@@ -24,7 +24,7 @@ from tests.support import graphs
 from tests.support.runtime_cluster import RuntimeCluster, finished
 from tests.support.topics import create_topic, open_transactions, read_topic, unique_name
 
-ROWS = 4_000
+ROWS = 6_000
 ROWS_PER_SECOND = 500
 KILLS = 2
 SETTINGS = {
