@@ -8,6 +8,7 @@ than one batch at a time; when it is full all of them are waited for, and the ne
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ _RECORD_BYTES = 24
 """What a record takes in a request beside key and value, at most, without headers."""
 _WAIT_S = 0.004
 _WAIT_S_MAX = 0.1
+_STALLED_S = 1.0
 
 
 class Rounds:
@@ -57,10 +59,12 @@ class Rounds:
         return count
 
     def finish(self) -> None:
-        """Wait until the broker has all records, or the client has given them up: the commit will say so."""
-        wait_s = _WAIT_S
-        while self._producer.flush(wait_s):
-            wait_s = min(1.5 * wait_s, _WAIT_S_MAX)
+        """Wait until the broker has all records, as long as it takes some. A client whose transaction has failed sends
+        nothing more and keeps what it has; its commit will say so."""
+        wait_s, waited_s, fewest = _WAIT_S, 0.0, sys.maxsize
+        while waited_s < _STALLED_S and (left := self._producer.flush(wait_s)):
+            waited_s = 0.0 if left < fewest else waited_s + wait_s
+            fewest, wait_s = min(fewest, left), min(1.5 * wait_s, _WAIT_S_MAX)
         self.begin()
 
     def begin(self) -> None:

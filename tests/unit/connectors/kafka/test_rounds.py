@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -16,10 +17,11 @@ class Client:
 
     def __init__(self) -> None:
         self.waits: list[float] = []
+        self.left: Callable[[], int] = lambda: len(self.waits) % 2
 
     def flush(self, timeout_s: float) -> int:
         self.waits.append(timeout_s)
-        return len(self.waits) % 2
+        return self.left()
 
 
 def rounds(client: Client, **settings: str) -> Rounds:
@@ -45,6 +47,22 @@ def test_a_partition_gets_one_batch_then_all_are_waited_for() -> None:
     assert taken(pace, 0, [300] * 7) == [3, 3, 1]
     assert len(client.waits) == 4, "two rounds were waited for, two looks each"
     assert client.waits[1] > client.waits[0]
+
+
+def test_a_client_that_sends_nothing_more_is_not_waited_for() -> None:
+    client = Client()
+    client.left = lambda: 500
+    pace = rounds(client, batch_size="1000")
+    assert taken(pace, 0, [300] * 7) == [3, 3, 1]
+    assert 2.0 < sum(client.waits) < 3.0, "a second each"
+
+
+def test_a_slow_client_is_waited_for() -> None:
+    client = Client()
+    client.left = lambda: 100 - len(client.waits)
+    pace = rounds(client, batch_size="1000")
+    assert taken(pace, 0, [300] * 4) == [3, 1]
+    assert len(client.waits) == 100
 
 
 def test_partitions_share_a_round() -> None:
