@@ -146,8 +146,6 @@ class PlanBuilder(SelectBuilder):
         columns: list[Column] = []
         for i, column in enumerate(plans[0].columns):
             common = self._common_type(plans, i, branches, what)
-            if kind == "EXCEPT":
-                common = common.with_nullable(column.type.nullable)
             was_time = column.type.time_attribute is not None
             columns.append(
                 Column(column.name, common, f"{what} made an ordinary value of it" if was_time else column.lost)

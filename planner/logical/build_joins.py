@@ -206,6 +206,8 @@ def _merged_column(
             value: Expression = Call("COALESCE", (a, b), type_rules.plain(a.type).with_nullable(nullable))
         case JoinKind.RIGHT:
             value = b
+        case JoinKind.INNER if a.type.nullable and not b.type.nullable:
+            value = b
         case _:
             value = a
     lost = columns[value.index].lost if isinstance(value, InputRef) else ""

@@ -332,12 +332,10 @@ def _first_aggregate(node: nodes.SelectQuery) -> exp.Expr:
 
 
 def _item_name(item: nodes.SelectItem, position: int) -> str:
-    """The alias, the column's or field's own name, or EXPR$position."""
+    """The alias, the name of the column or of a field of one, or EXPR$position."""
     alias = item.args.get("alias")
     if alias is not None:
         return str(alias.this)
     if isinstance(item.this, nodes.NamePath):
         return str(item.this.args["expressions"][-1].this)
-    if isinstance(item.this, nodes.FieldAccess):
-        return str(item.this.args["name"].this)
     return f"EXPR${position}"
