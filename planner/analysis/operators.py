@@ -154,8 +154,8 @@ def comparable(operator: str, left: Expression, right: Expression, span: Span) -
     if right.type.is_character and type_rules.is_datetime(left.type):
         return left, cast_to(right, left.type)
     if {left.type.root, right.type.root} == {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}:
-        # Compared as local timestamps of the session's zone.
-        return cast_to(left, _local(left.type)), cast_to(right, _local(right.type))
+        compared = _local if _compares_clocks(operator, left.type, right.type) else _instant
+        return compared(left), compared(right)
     if left.type.is_character and right.type.is_character:
         # CHAR and VARCHAR compare as they are.
         return left, right
@@ -168,8 +168,31 @@ def comparable(operator: str, left: Expression, right: Expression, span: Span) -
     return cast_to(left, common), cast_to(right, common)
 
 
-def _local(type_: DataType) -> DataType:
-    return t.timestamp(type_.precision if type_.precision is not None else 6)
+def _compares_clocks(operator: str, left: DataType, right: DataType) -> bool:
+    """Whether a TIMESTAMP and a TIMESTAMP_LTZ are compared by what clocks show rather than as instants, which differ
+    where clocks are changed. As recorded from Flink, odd as it is."""
+    is_same_precision = left.precision == right.precision
+    match operator:
+        case "IS DISTINCT FROM":
+            return False
+        case "=" | "<>":
+            return (left.root is TypeRoot.TIMESTAMP_LTZ) != is_same_precision
+        case _:
+            return is_same_precision
+
+
+def _local(value: Expression) -> Expression:
+    """What the session's clocks show."""
+    return cast_to(value, t.timestamp(_fraction_digits(value.type)))
+
+
+def _instant(value: Expression) -> Expression:
+    """Of what clocks show twice the first, of what they skip the time after."""
+    return cast_to(value, t.timestamp_ltz(_fraction_digits(value.type)))
+
+
+def _fraction_digits(type_: DataType) -> int:
+    return type_.precision if type_.precision is not None else 6
 
 
 def distinct_test(left: Expression, right: Expression, is_negated: bool, span: Span) -> Expression:
@@ -204,6 +227,9 @@ def membership(value: Expression, items: tuple[Expression, ...], span: Span) -> 
         return Call("IN", arguments, boolean_type(*arguments))
     if type_rules.is_datetime(value.type):
         items = tuple(cast_to(i, value.type) if i.type.is_character else i for i in items)
+        if value.type.root is TypeRoot.TIMESTAMP:
+            # As Flink: wall clocks are looked for among wall clocks.
+            items = tuple(_local(i) if i.type.root is TypeRoot.TIMESTAMP_LTZ else i for i in items)
     arguments = to_common_type((value, *items), span, "IN")
     return Call("IN", arguments, boolean_type(*arguments))
 
