@@ -72,6 +72,11 @@ def _left_over(iterator: Any) -> list[list[Any]]:
     return rows
 
 
+def _reason(error: Exception) -> str:
+    text = " ".join(_error_of(error)["error"].split())
+    return text.replace("TableException: org.apache.flink.table.api.TableException: ", "TableException: ")[:120]
+
+
 def _asked(environment: Any, mode: str, query: str) -> dict[str, Any]:
     """`refused`: by the planner, perhaps after the columns were known; `fails`: on the rows."""
     recorded: dict[str, Any] = {"mode": mode, "sql": query}
@@ -82,11 +87,11 @@ def _asked(environment: Any, mode: str, query: str) -> dict[str, Any]:
         recorded["types"] = [str(c.getDataType().getLogicalType().asSummaryString()) for c in columns]
         result = table.execute()
     except Exception as error:
-        return {**recorded, "refused": _error_of(error)["error"]}
+        return {**recorded, "refused": _reason(error)}
     try:
         rows = _left_over(result.collect())
     except Exception as error:
-        return {**recorded, "fails": _error_of(error)["error"]}
+        return {**recorded, "fails": _reason(error)}
     return {**recorded, "rows": rows if mode == "ordered" else sorted(rows, key=repr)}
 
 
