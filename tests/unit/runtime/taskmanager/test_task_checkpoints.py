@@ -8,18 +8,15 @@ from typing import Any, cast
 import pytest
 
 from runtime.taskmanager.task_checkpoints import TaskCheckpoints
+from tests.support.slots import attempt, task
 
 
 @pytest.fixture
 def checkpoints() -> Any:
     """Of a task without operators: nothing is written, every commit is the checkpoint's."""
-    descriptor = SimpleNamespace(
-        attempt="attempt", vertex=SimpleNamespace(id=1, uid="v"), subtask_index=0, parallelism=1
-    )
+    descriptor = task(attempt(1), (), "")
     operators = SimpleNamespace(source=None, links=[], sinks=[], collect=None)
-    made = TaskCheckpoints(
-        cast(Any, descriptor), cast(Any, operators), cast(Any, None), cast(Any, None), lambda _: None
-    )
+    made = TaskCheckpoints(descriptor, cast(Any, operators), cast(Any, None), cast(Any, None), lambda _: None)
     yield made
     made.close(finishing=False)
 
