@@ -19,8 +19,7 @@ from confluent_kafka import Producer
 from connectors.api import Int64Array
 from connectors.arrow import Array, text_buffers
 
-SETTINGS = {"linger.ms": "1000"}
-"""A batch goes when it is full or waited for, not while it is being filled: what came behind it would have to wait."""
+_LINGER_MS_MAX = 1000
 
 _BATCH_BYTES_DEFAULT = 1_000_000
 _BATCH_RECORDS_DEFAULT = 100_000
@@ -30,6 +29,12 @@ _RECORD_BYTES = 24
 _WAIT_S = 0.004
 _WAIT_S_MAX = 0.1
 _STALLED_S = 1.0
+
+
+def linger_ms(transaction_timeout_ms: int) -> int:
+    """A batch goes when it is full or waited for, not while it is being filled: what came behind it would have to
+    wait. A message lives no longer than its transaction, and the client lets none linger for its whole life."""
+    return min(_LINGER_MS_MAX, transaction_timeout_ms // 2)
 
 
 class Rounds:

@@ -28,8 +28,7 @@ from connectors.kafka.native.producer import RECORDS_PER_CALL_MAX as RECORDS_PER
 from connectors.kafka.native.producer import BatchSender, Messages, batch_sender, messages_of
 from connectors.kafka.properties import PREFIX
 from connectors.kafka.protocol import Marker, Redo, marker_for
-from connectors.kafka.rounds import SETTINGS as ROUND_SETTINGS
-from connectors.kafka.rounds import Rounds, running_sizes
+from connectors.kafka.rounds import Rounds, linger_ms, running_sizes
 
 RECORDS_PER_CALL_MAX = 1_000
 QUEUED_RECORDS_MAX = 200_000
@@ -65,7 +64,7 @@ class OwnerTransactions:
         self._part_s = self._timeout_s / 3
         self._broken = False
         self._producer = producer(
-            {**ROUND_SETTINGS, **client},
+            {"linger.ms": str(linger_ms(transaction_timeout_ms)), **client},
             {"transactional.id": self._id, "transaction.timeout.ms": transaction_timeout_ms},
         )
         self._sender = batch_sender(self._producer, topic)
