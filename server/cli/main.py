@@ -131,6 +131,9 @@ def main(arguments: Sequence[str]) -> int:
     shell = Shell(GatewayClient(url), options, sys.stdout, sys.stderr)
     shell.commands = run_command
     signal.signal(signal.SIGTERM, _leave)
+    if sys.stdin.isatty():
+        # A script may have started it with interrupts ignored; whoever sits at a terminal means Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         shell.connect()
         try:

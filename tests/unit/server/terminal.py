@@ -36,6 +36,8 @@ class Terminal:
             stderr=slave,
             env=variables,
             start_new_session=True,
+            # As a background job of a script would: Ctrl-C must work at a terminal all the same.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         )
         os.close(slave)
         self.text = ""
