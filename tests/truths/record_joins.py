@@ -12,8 +12,9 @@ from typing import Any
 
 from tests.truths.definitions_joins import QUERIES
 from tests.truths.definitions_joins_tables import TABLES, VIEWS, Table
-from tests.truths.record import Flink, _error_of, _from_java
+from tests.truths.record import Flink, _error_of
 from tests.truths.record_aggregates import _streaming
+from tests.truths.record_queries import left_over
 
 _FILE = Path(__file__).parent / "joins.json"
 
@@ -56,22 +57,6 @@ def _define(environment: Any, folder: str) -> None:
         environment.execute_sql(f"CREATE TEMPORARY VIEW {name} AS {query}")
 
 
-def _left_over(iterator: Any) -> list[list[Any]]:
-    """The rows that are left when all changes are carried out, in order of arrival."""
-    rows: list[list[Any]] = []
-    try:
-        while iterator.hasNext():
-            row = iterator.next()
-            values = [_from_java(row.getField(index)) for index in range(row.getArity())]
-            if str(row.getKind().shortString()) in ("+I", "+U"):
-                rows.append(values)
-            else:
-                rows.remove(values)
-    finally:
-        iterator.close()
-    return rows
-
-
 def _reason(error: Exception) -> str:
     text = " ".join(_error_of(error)["error"].split())
     return text.replace("TableException: org.apache.flink.table.api.TableException: ", "TableException: ")[:120]
@@ -89,7 +74,7 @@ def _asked(environment: Any, mode: str, query: str) -> dict[str, Any]:
     except Exception as error:
         return {**recorded, "refused": _reason(error)}
     try:
-        rows = _left_over(result.collect())
+        rows = left_over(result.collect())
     except Exception as error:
         return {**recorded, "fails": _reason(error)}
     return {**recorded, "rows": rows if mode == "ordered" else sorted(rows, key=repr)}

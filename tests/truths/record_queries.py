@@ -48,7 +48,11 @@ def _write_tables(folder: str) -> None:
 
 def _folded(environment: Any, query: str) -> list[list[Any]]:
     """The rows that are left when all changes are carried out, sorted."""
-    iterator = environment._j_tenv.sqlQuery(query).execute().collect()
+    return sorted(left_over(environment._j_tenv.sqlQuery(query).execute().collect()), key=repr)
+
+
+def left_over(iterator: Any) -> list[list[Any]]:
+    """The rows that are left when all changes are carried out, in order of arrival."""
     rows: list[list[Any]] = []
     try:
         while iterator.hasNext():
@@ -60,7 +64,7 @@ def _folded(environment: Any, query: str) -> list[list[Any]]:
                 rows.remove(values)
     finally:
         iterator.close()
-    return sorted(rows, key=repr)
+    return rows
 
 
 def main() -> None:
