@@ -83,5 +83,10 @@ class TaskDescriptor(msgspec.Struct, frozen=True):
         return self.attempt.subtask_index
 
     @property
+    def ended_operators(self) -> frozenset[str]:
+        """Uids of those that are restored as ended."""
+        return frozenset(restore.uid for restore in self.restore if restore.ended)
+
+    @property
     def parallelism(self) -> int:
         return self.vertex.parallelism

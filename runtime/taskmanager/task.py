@@ -146,7 +146,7 @@ class Task:
         self.collect = operators.collect
         self._source = operators.source
         self._sinks = operators.sinks
-        ended = frozenset(restore.uid for restore in descriptor.restore if restore.ended)
+        ended = descriptor.ended_operators
         self._chain = OperatorChain(operators.links, lambda batch: self._outputs.emit(batch), self.inbox.check, ended)
         self._files = services.files(descriptor)
         self._checkpoints = TaskCheckpoints(descriptor, operators, self._files, self.inbox, services.send)

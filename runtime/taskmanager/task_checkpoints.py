@@ -52,7 +52,7 @@ class TaskCheckpoints:
         send: Callable[[FromSlot], None],
     ) -> None:
         self._descriptor = descriptor
-        self._restored_as_ended = frozenset(restore.uid for restore in descriptor.restore if restore.ended)
+        self._restored_as_ended = descriptor.ended_operators
         self._operators = operators
         self._files = files
         self._inbox = inbox
