@@ -332,6 +332,21 @@ class CacheKind(StrEnum):
     FULL = "FULL"
 
 
+class PeriodicReload(msgspec.Struct, frozen=True):
+    """A table that is cached whole is loaded anew so long after the end of the last load, or after its beginning."""
+
+    interval_ms: int
+    is_fixed_rate: bool = False
+
+
+class TimedReload(msgspec.Struct, frozen=True):
+    """… at this time of the day, every so many days; `zone` is empty for the session's."""
+
+    time_ms: int
+    zone: str = ""
+    interval_days: int = 1
+
+
 class LookupOptions(msgspec.Struct, frozen=True):
     """How a table is asked (its options `lookup.*`). Times in ms, 0 = never, or no limit. `retries_max`: further tries
     of a request that failed."""
@@ -341,7 +356,7 @@ class LookupOptions(msgspec.Struct, frozen=True):
     expire_after_write_ms: int = 0
     expire_after_access_ms: int = 0
     keeps_missing_keys: bool = True
-    reload_interval_ms: int = 0
+    reload: PeriodicReload | TimedReload | None = None
     retries_max: int = 3
 
 

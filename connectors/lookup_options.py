@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 
-from connectors.api import CacheKind, LookupOptions
+from connectors.api import CacheKind, LookupOptions, PeriodicReload, TimedReload
 from connectors.durations import duration_ms
 from connectors.errors import OptionError
 
@@ -15,9 +16,14 @@ _AFTER_ACCESS = "lookup.partial-cache.expire-after-access"
 _MISSING_KEY = "lookup.partial-cache.cache-missing-key"
 _STRATEGY = "lookup.full-cache.reload-strategy"
 _INTERVAL = "lookup.full-cache.periodic-reload.interval"
+_SCHEDULE_MODE = "lookup.full-cache.periodic-reload.schedule-mode"
+_ISO_TIME = "lookup.full-cache.timed-reload.iso-time"
+_INTERVAL_DAYS = "lookup.full-cache.timed-reload.interval-in-days"
 _RETRIES = "lookup.max-retries"
 _OF_PARTIAL = (_ROWS_MAX, _AFTER_WRITE, _AFTER_ACCESS, _MISSING_KEY)
-_OF_FULL = (_STRATEGY, _INTERVAL)
+_OF_PERIODIC = (_INTERVAL, _SCHEDULE_MODE)
+_OF_TIMED = (_ISO_TIME, _INTERVAL_DAYS)
+_OF_FULL = (_STRATEGY, *_OF_PERIODIC, *_OF_TIMED)
 LOOKUP_OPTIONS = frozenset({CACHE, _RETRIES, *_OF_PARTIAL, *_OF_FULL})
 
 
@@ -35,23 +41,51 @@ def lookup_options(options: Mapping[str, str], kinds: tuple[CacheKind, ...]) -> 
         if given is not None and cache is not kind:
             hint = f"Say '{CACHE}' = '{kind}'." if kind in kinds else f"This connector caches {' or '.join(kinds)}."
             raise OptionError(f"'{given}' does nothing with '{CACHE}' = '{cache}'", option=given, hint=hint)
-    if options.get(_STRATEGY, "PERIODIC").strip().upper() != "PERIODIC":
-        raise OptionError(
-            f"'{_STRATEGY}' = '{options[_STRATEGY]}' is not supported",
-            option=_STRATEGY,
-            hint=f"Use PERIODIC with '{_INTERVAL}'.",
-        )
-    if _STRATEGY in options and _INTERVAL not in options:
-        raise OptionError(f"'{_STRATEGY}' = 'PERIODIC' needs '{_INTERVAL}'", option=_STRATEGY)
     return LookupOptions(
         cache=cache,
         rows_max=_number(options, _ROWS_MAX, 0, 1),
         expire_after_write_ms=_duration(options, _AFTER_WRITE),
         expire_after_access_ms=_duration(options, _AFTER_ACCESS),
         keeps_missing_keys=_boolean(options, _MISSING_KEY),
-        reload_interval_ms=_duration(options, _INTERVAL),
+        reload=_reload(options),
         retries_max=_number(options, _RETRIES, 3, 0),
     )
+
+
+def _reload(options: Mapping[str, str]) -> PeriodicReload | TimedReload | None:
+    """When a table that is cached whole is loaded anew; never, if no option says so."""
+    strategy = _choice(options, _STRATEGY, "PERIODIC", "TIMED")
+    needed, others = (_INTERVAL, _OF_TIMED) if strategy == "PERIODIC" else (_ISO_TIME, _OF_PERIODIC)
+    other = next((name for name in others if name in options), None)
+    if other is not None:
+        raise OptionError(f"'{other}' does nothing with '{_STRATEGY}' = '{strategy}'", option=other)
+    if needed not in options:
+        given = next((name for name in _OF_FULL if name in options), None)
+        if given is None:
+            return None
+        raise OptionError(f"'{_STRATEGY}' = '{strategy}' needs '{needed}'", option=given)
+    if strategy == "PERIODIC":
+        mode = _choice(options, _SCHEDULE_MODE, "FIXED_DELAY", "FIXED_RATE")
+        return PeriodicReload(_duration(options, _INTERVAL), mode == "FIXED_RATE")
+    try:
+        time = dt.time.fromisoformat(options[_ISO_TIME].strip())
+    except ValueError as problem:
+        raise OptionError(
+            f"'{_ISO_TIME}' must be a time of day in ISO-8601, such as '03:30' or '03:30:00+02:00', "
+            f"not '{options[_ISO_TIME]}'",
+            option=_ISO_TIME,
+        ) from problem
+    time_ms = ((time.hour * 60 + time.minute) * 60 + time.second) * 1000 + time.microsecond // 1000
+    zone = "" if time.tzinfo is None else time.strftime("%z")
+    return TimedReload(time_ms, zone, _number(options, _INTERVAL_DAYS, 1, 1))
+
+
+def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
+    """The first is the default."""
+    value = options.get(name, choices[0]).strip().upper()
+    if value not in choices:
+        raise OptionError(f"'{name}' must be one of {', '.join(choices)}, not '{options[name]}'", option=name)
+    return value
 
 
 def _number(options: Mapping[str, str], name: str, default: int, smallest: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import psycopg
@@ -37,11 +38,27 @@ class Database:
 
     def rows(self, query: str, parameters: Sequence[object] = ()) -> list[Row]:
         """`%` in the query is written twice. Raises ConnectorError, with `retry` where the database did not answer."""
+        with self._asked() as connection:
+            # Queries are made of quoted identifiers; values are bound.
+            return connection.execute(cast(Any, query), parameters, prepare=True).fetchall()
+
+    def read(self, query: str, size: int, take: Callable[[list[Row]], None]) -> None:
+        """All rows of a query without parameters, as of one moment, `size` at a time: they need not fit into memory as
+        rows, and other threads have their turn. The connection is given back. Raises ConnectorError as `rows`."""
+        with self._asked() as connection:
+            with connection.transaction(), connection.cursor("pieces") as cursor:
+                cursor.execute(cast(Any, query))
+                while rows := cursor.fetchmany(size):
+                    take(rows)
+                    if self._closed:
+                        raise psycopg.InterfaceError("the connection is closed")
+            self._disconnect()
+
+    @contextmanager
+    def _asked(self) -> Iterator[psycopg.Connection[Row]]:
         with self._lock:
             try:
-                connection = self._connected()
-                # Queries are made of quoted identifiers; values are bound.
-                return connection.execute(cast(Any, query), parameters, prepare=True).fetchall()
+                yield self._connected()
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 self._disconnect()
                 raise self._failure(error, ErrorDomain.EXTERNAL, retry=True) from error

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.api import Found, LookupContext
-from connectors.arrow import pc, rows_without_columns
+from connectors.arrow import concat_batches, pc, rows_without_columns
 from connectors.jdbc.database import Database, Row
 from connectors.jdbc.options import JdbcOptions, quoted
 from connectors.jdbc.types import array_text, columns_of, key_type, selected
 from planner.ir.types import Field
+
+_ROWS_AT_ONCE = 8_192
 
 
 class JdbcLookupReader:
@@ -59,8 +61,13 @@ class JdbcLookupReader:
         columns = [*self._columns, *self._keys]
         self._database.column_types(columns)
         shown = ", ".join(selected("t." + quoted(c.name), c.type) for c in columns)
-        query = _escaped(f"SELECT {shown} FROM {self._options.quoted_table} t")
-        return self._batch(self._database.rows(query), columns)
+        pieces: list[pa.RecordBatch] = []
+        self._database.read(
+            f"SELECT {shown} FROM {self._options.quoted_table} t",
+            _ROWS_AT_ONCE,
+            lambda rows: pieces.append(self._batch(rows, columns)),
+        )
+        return concat_batches(pieces, pieces[0].schema) if pieces else self._batch([], columns)
 
     def _batch(self, rows: list[Row], columns: list[Field], first: int = 0) -> pa.RecordBatch:
         if not columns:

@@ -1,5 +1,5 @@
-"""What a lookup join remembers of an outside table: the keys it has asked for, or all rows. Not part of any state: a
-restart begins with nothing."""
+"""What a lookup join remembers of an outside table: the keys it has asked for (all rows: `lookup_full_cache`). Not part
+of any state: a restart begins with nothing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WRITTEN, _READ, _USED, _ENTRY = range(4)
 _SWEEP_MS_MIN = 1_000
 
 
-def _table(name: str, keys: pa.Schema, values: pa.Schema, prefix_length: int = 0) -> MemoryKeyedTable:
+def cache_table(name: str, keys: pa.Schema, values: pa.Schema, prefix_length: int = 0) -> MemoryKeyedTable:
     shape = TableShape(name, keys, values, prefix_length)
     return MemoryKeyedTable(shape, TableChain(KeyGroupRange(0, 0)), lambda: 0, lambda: None)
 
 
-def _no_groups(count: int) -> KeyGroups:
+def no_groups(count: int) -> KeyGroups:
     return np.zeros(count, dtype=np.int16)
 
 
-def _named(prefix: str, types: list[pa.DataType]) -> pa.Schema:
+def named(prefix: str, types: list[pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field(f"{prefix}{i}", kind) for i, kind in enumerate(types)])
 
 
@@ -46,9 +46,9 @@ class PartialCache:
         self._options = options
         self._now_ms = now_ms
         numbers = [pa.field(name, pa.int64(), nullable=False) for name in ("written", "read", "used", "entry")]
-        self._keys = _table("keys", _named("k", keys), pa.schema(numbers))
+        self._keys = cache_table("keys", named("k", keys), pa.schema(numbers))
         entry = pa.schema([pa.field("entry", pa.int64()), pa.field("number", pa.int64())])
-        self._rows = _table("rows", entry, _named("c", columns), prefix_length=1)
+        self._rows = cache_table("rows", entry, named("c", columns), prefix_length=1)
         self._width = len(columns)
         self._next_entry = 0
         self._uses = 0
@@ -65,7 +65,7 @@ class PartialCache:
         now_ms = self._now_ms()
         self._sweep(now_ms)
         self._uses += 1
-        slots = self._keys.find(keys.columns, _no_groups(keys.num_rows))
+        slots = self._keys.find(keys.columns, no_groups(keys.num_rows))
         known = np.flatnonzero(slots >= 0)
         gone = known[self._expired(slots[known], now_ms)]
         if len(gone):
@@ -91,7 +91,7 @@ class PartialCache:
         self._keys.numbers(_USED)[slots] = self._uses
         self._keys.numbers(_READ)[slots] = now_ms
         entries: Any = pa.array(self._keys.numbers(_ENTRY)[slots])
-        which, rows = self._rows.find_prefix([entries], _no_groups(len(slots)))
+        which, rows = self._rows.find_prefix([entries], no_groups(len(slots)))
         if not self._width:
             return Found(numbers[which], rows_only(len(which)))
         columns = [self._rows.read(i, rows) for i in range(self._width)]
@@ -104,14 +104,14 @@ class PartialCache:
         if not self._options.keeps_missing_keys:
             has_rows = np.flatnonzero(np.bincount(found.keys, minlength=keys.num_rows))
             kept, kept_entries = keys.take(has_rows), entries[has_rows]
-        slots, _ = self._keys.slots(kept.columns, _no_groups(kept.num_rows))
+        slots, _ = self._keys.slots(kept.columns, no_groups(kept.num_rows))
         self._keys.numbers(_ENTRY)[slots] = kept_entries
         self._keys.numbers(_WRITTEN)[slots] = now_ms
         self._keys.numbers(_USED)[slots] = self._uses
         self._keys.numbers(_READ)[slots] = now_ms
         owners: Any = pa.array(entries[found.keys])
         numbers: Any = pa.array(np.arange(len(found.keys)))
-        rows, _ = self._rows.slots([owners, numbers], _no_groups(len(found.keys)))
+        rows, _ = self._rows.slots([owners, numbers], no_groups(len(found.keys)))
         for i in range(self._width):
             self._rows.write(i, rows, found.rows.column(i))
 
@@ -125,7 +125,7 @@ class PartialCache:
 
     def _remove(self, slots: Ints) -> None:
         entries: Any = pa.array(self._keys.numbers(_ENTRY)[slots])
-        _, rows = self._rows.find_prefix([entries], _no_groups(len(slots)))
+        _, rows = self._rows.find_prefix([entries], no_groups(len(slots)))
         self._rows.remove(rows)
         self._keys.remove(slots)
 
@@ -144,62 +144,3 @@ class PartialCache:
             self._swept_at_ms = now_ms
             for slots in list(self._keys.all_slots()):
                 self._remove(slots[self._expired(slots, now_ms)])
-
-
-class FullCache:
-    """All rows of the table, loaded anew when the interval is over."""
-
-    def __init__(
-        self,
-        options: LookupOptions,
-        keys: list[pa.DataType],
-        load: Callable[[], pa.RecordBatch],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._options = options
-        self._key_types = keys
-        self._load = load
-        self._now_ms = now_ms
-        self._loaded_at_ms = 0
-        self._index: MemoryKeyedTable | None = None
-        self._rows: pa.RecordBatch
-        self._starts: Ints
-        self._counts: Ints
-        self.load_count = 0
-
-    @property
-    def row_count(self) -> int:
-        return 0 if self._index is None else self._rows.num_rows
-
-    def refresh(self) -> None:
-        """Loads the table, if that is due. Raises ConnectorError."""
-        interval_ms = self._options.reload_interval_ms
-        if self._index is not None and not (interval_ms and self._now_ms() - self._loaded_at_ms >= interval_ms):
-            return
-        whole = self._load()
-        self._loaded_at_ms = self._now_ms()
-        self.load_count += 1
-        width = whole.num_columns - len(self._key_types)
-        keys = [
-            column if column.type == kind else column.cast(kind)
-            for column, kind in zip(whole.columns[width:], self._key_types, strict=True)
-        ]
-        index = _table("all", _named("k", self._key_types), pa.schema([]))
-        slots, _ = index.slots(keys, _no_groups(whole.num_rows))
-        order = np.argsort(slots, kind="stable")
-        self._rows = rows_only(whole.num_rows) if not width else whole.select(list(range(width))).take(order)
-        self._counts = np.bincount(slots, minlength=1)
-        self._starts = np.cumsum(self._counts) - self._counts
-        self._index = index
-
-    def answer(self, keys: pa.RecordBatch) -> Found:
-        """The rows of distinct keys."""
-        self.refresh()
-        assert self._index is not None
-        slots = self._index.find(keys.columns, _no_groups(keys.num_rows))
-        known = np.flatnonzero(slots >= 0)
-        counts = self._counts[slots[known]]
-        numbers = np.repeat(known, counts)
-        firsts = np.cumsum(counts) - counts
-        rows = np.repeat(self._starts[slots[known]] - firsts, counts) + np.arange(len(numbers))
-        return Found(numbers, self._rows.take(rows) if self._rows.num_columns else rows_only(len(rows)))

@@ -20,7 +20,9 @@ from runtime.operators.expressions.calc import Calc, compile_calc
 from runtime.operators.group_aggregate_scan import Ints
 from runtime.operators.grouping import group_ids
 from runtime.operators.join_condition import JoinCondition, compile_condition
-from runtime.operators.lookup_cache import FullCache, PartialCache
+from runtime.operators.lookup_cache import PartialCache
+from runtime.operators.lookup_full_cache import FullCache
+from runtime.operators.lookup_reloads import ReloadTrigger
 from runtime.operators.lookup_requests import LookupRequests, rows_only, together
 from runtime.operators.protocol import OUTPUT_ROWS_MAX, OperatorContext
 from runtime.operators.sink import table_definition
@@ -47,7 +49,7 @@ class LookupJoinOperator(StatelessOperator):
         self._condition: JoinCondition | None = None
         self._requests: LookupRequests | None = None
         self._partial: PartialCache | None = None
-        self._full: FullCache | None = None
+        self.full: FullCache | None = None
 
     def open(self) -> None:
         """Loads a table that is cached whole. Raises ConnectorError."""
@@ -61,8 +63,8 @@ class LookupJoinOperator(StatelessOperator):
         if node.condition is not None:
             self._condition = compile_condition(node.condition, len(node.left.columns), context)
         self._open_table()
-        if self._full is not None:
-            self._full.refresh()
+        if self.full is not None:
+            self.full.open()
 
     def _open_table(self) -> None:
         node, context = self._node, self._context
@@ -70,10 +72,11 @@ class LookupJoinOperator(StatelessOperator):
         assert isinstance(kind, AskableConnector), f"{node.table.connector} answers no look-ups"
         connector = kind.lookup(table_definition(node.table))
         names = node.table.physical.names
+        time_zone = context.settings.get(LOCAL_TIME_ZONE, "UTC")
         asked = LookupContext(
             keys=tuple(names.index(name) for name in node.lookup_columns),
             columns=tuple(names.index(name) for name in node.table_columns.names),
-            local_time_zone=context.settings.get(LOCAL_TIME_ZONE, "UTC"),
+            local_time_zone=time_zone,
         )
 
         def make_reader() -> LookupReader:
@@ -91,7 +94,8 @@ class LookupJoinOperator(StatelessOperator):
         if options.cache is CacheKind.PARTIAL:
             self._partial = PartialCache(options, self._key_types, self._column_types, context.wall_clock_ms)
         elif options.cache is CacheKind.FULL:
-            self._full = FullCache(options, self._key_types, self._requests.load, context.wall_clock_ms)
+            trigger = ReloadTrigger(options.reload, time_zone)
+            self.full = FullCache(self._requests, self._key_types, trigger, context.wall_clock_ms)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises ConnectorError, ExpressionError."""
@@ -103,6 +107,15 @@ class LookupJoinOperator(StatelessOperator):
         for first in range(0, len(rows), OUTPUT_ROWS_MAX):
             piece = slice(first, first + OUTPUT_ROWS_MAX)
             yield self._joined(batch, found.rows, rows[piece], matches[piece])
+
+    def timer_ms(self) -> int | None:
+        return None if self.full is None else self.full.timer_ms()
+
+    def on_timer(self, now_ms: int) -> Iterator[Batch]:
+        """A table that is cached whole begins to be loaded anew."""
+        if self.full is not None:
+            self.full.on_timer(now_ms)
+        return iter(())
 
     # ------------------------------------------------------------------------------------------------- asking
 
@@ -132,8 +145,8 @@ class LookupJoinOperator(StatelessOperator):
     def _answer(self, keys: pa.RecordBatch) -> Found:
         if not keys.num_rows:
             return Found(np.zeros(0, dtype=np.int64), self._no_rows())
-        if self._full is not None:
-            return self._full.answer(keys)
+        if self.full is not None:
+            return self.full.answer(keys)
         if self._partial is not None:
             return self._partial.answer(keys, self._ask)
         return self._ask(keys)
@@ -201,14 +214,17 @@ class LookupJoinOperator(StatelessOperator):
         return Batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema), kinds)
 
     def counters(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        if self._requests is not None:
-            found |= {"loadCount": self._requests.request_count, "numLoadFailures": self._requests.failure_count}
+        if self._requests is None:
+            return {}
+        found: dict[str, float] = {"latestLoadTime": self._requests.latest_ms}
+        if self.full is not None:
+            found |= {"loadCount": self.full.load_count, "numLoadFailures": self.full.failure_count}
+            found |= {"hitCount": self.full.hit_count, "numCachedRecords": self.full.row_count}
+            return found
+        found |= {"loadCount": self._requests.request_count, "numLoadFailures": self._requests.failure_count}
         if self._partial is not None:
             found |= {"hitCount": self._partial.hit_count, "missCount": self._partial.miss_count}
             found["numCachedRecords"] = self._partial.key_count
-        if self._full is not None:
-            found["numCachedRecords"] = self._full.row_count
         return found
 
     def close(self) -> None:

@@ -48,6 +48,8 @@ class LookupRequests:
         self._closed = threading.Event()
         self.request_count = 0
         self.failure_count = 0
+        self.latest_ms = 0.0
+        """What the last one took that was answered."""
 
     def lookup(self, keys: pa.RecordBatch) -> Found:
         """The rows of all keys. Raises ConnectorError."""
@@ -57,15 +59,20 @@ class LookupRequests:
         answers: list[Found] = []
         for first in range(0, len(pieces), len(self._readers)):
             some = pieces[first : first + len(self._readers)]
-            answers += self._all([self._call(_asking(piece)) for piece in some])
+            answers += self._all([self.begin(_asking(piece)) for piece in some])
         if len(answers) == 1:
             return answers[0]
         numbers = np.concatenate([answer.keys + i * size for i, answer in enumerate(answers)])
         return Found(numbers, together([answer.rows for answer in answers]))
 
-    def load(self) -> pa.RecordBatch:
-        """All rows of the table. Raises ConnectorError."""
-        return self._all([self._call(lambda reader: reader.load())])[0]
+    def begin(self, ask: Callable[[LookupReader], T]) -> Future[T]:
+        """A request that is not waited for."""
+        self.request_count += 1
+        return self._pool.submit(self._tried, ask)
+
+    def result(self, request: Future[T]) -> T:
+        """Waits for it. Raises ConnectorError."""
+        return self._all([request])[0]
 
     def pause(self, delay_ms: int) -> None:
         """Waits, for as long as the task goes on."""
@@ -74,17 +81,16 @@ class LookupRequests:
             self._check()
             time.sleep(min(rest, WAIT_S))
 
-    def _call(self, ask: Callable[[LookupReader], T]) -> Future[T]:
-        self.request_count += 1
-        return self._pool.submit(self._tried, ask)
-
     def _tried(self, ask: Callable[[LookupReader], T]) -> T:
         reader = self._free.get()
         try:
             failures = 0
             while True:
+                began_s = time.monotonic()
                 try:
-                    return ask(reader)
+                    answer = ask(reader)
+                    self.latest_ms = (time.monotonic() - began_s) * 1000.0
+                    return answer
                 except ConnectorError as error:
                     self.failure_count += 1
                     if not error.retry or failures >= self._retries_max:

@@ -20,9 +20,11 @@ _OPERATOR_METRICS = frozenset(
     """currentInputWatermark currentOutputWatermark numRecordsIn numRecordsOut numLateRecordsDropped watermarkLatency
     pendingRecords currentFetchEventTimeLag currentEmitEventTimeLag sourceIdleTime numRecordsInErrors numRecordsSend
     numRecordsSendErrors numRecordsSkipped numRecordsDroppedNotNull numValuesAdjustedToLength numGroups
-    numRetractionsWithoutState numCountsClamped stateBytes numLocalStateReads
+    numRowsStored numRetractionsWithoutState numCountsClamped stateBytes numLocalStateReads
     numLocalStateFallbacks""".split()
 )
+_CACHE_METRICS = frozenset("hitCount missCount loadCount numLoadFailures latestLoadTime numCachedRecords".split())
+"""Of lookup joins: a group of its own in Flink."""
 
 
 async def metrics_text(jobs: JobClient) -> str:
@@ -101,6 +103,8 @@ def _task(vertex: VertexStatus, metrics: TaskMetrics, job_labels: Labels) -> Ite
         for name, value in figures.items():
             if name in _OPERATOR_METRICS:
                 yield f"{prefix}operator_{name}", operator_labels, value
+            elif name in _CACHE_METRICS:
+                yield f"{prefix}operator_cache_{name}", operator_labels, value
 
 
 def _labels(labels: Labels) -> str:

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import random
 import threading
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from connectors import registry
@@ -22,11 +24,13 @@ from connectors.jdbc.connector import CONNECTOR
 from planner.ir import types as t
 from planner.ir.types import DataType, Field
 from runtime.checkpoint.manifest import CheckpointManifest
+from tests.integration.test_savepoints import until
 from tests.support.cluster import Cluster
 from tests.support.local_cluster import LocalCluster
 from tests.support.local_session import LocalSession, memory_tables
 from tests.support.memory_tables.connector import Change, MemoryTable
 from tests.support.postgresql import PostgresServer
+from tests.support.standalone import request
 
 pytestmark = pytest.mark.usefixtures("schema")
 
@@ -201,7 +205,20 @@ def test_a_lost_connection_is_made_anew_and_close_ends_a_query(postgres: Postgre
         ({"lookup__cache": "SOME"}, "must be one of NONE, PARTIAL, FULL"),
         ({"lookup__partial-cache__max-rows": "10"}, "does nothing with 'lookup.cache' = 'NONE'"),
         ({"lookup__max-retries": "-1"}, "must be a number from 0"),
-        ({"lookup__cache": "FULL", "lookup__full-cache__reload-strategy": "TIMED"}, "is not supported"),
+        ({"lookup__cache": "FULL", "lookup__full-cache__reload-strategy": "TIMED"}, "'TIMED' needs '.*iso-time'"),
+        ({"lookup__cache": "FULL", "lookup__full-cache__timed-reload__iso-time": "3:30"}, "does nothing with"),
+        (
+            {
+                "lookup__cache": "FULL",
+                "lookup__full-cache__reload-strategy": "TIMED",
+                "lookup__full-cache__timed-reload__iso-time": "3:30",
+            },
+            "must be a time of day",
+        ),
+        (
+            {"lookup__cache": "FULL", "lookup__full-cache__periodic-reload__schedule-mode": "FIXED_RATE"},
+            "'PERIODIC' needs '.*interval'",
+        ),
         ({"sink__buffer-flush__max-rows": "1"}, "has no option 'sink.buffer-flush.max-rows'"),
     ],
 )
@@ -314,6 +331,69 @@ def test_a_job_killed_in_the_middle_answers_once(
             job.close()
     expected = [(n, NAMES.get(item)) for split in given.splits for _, (n, item) in split]
     assert sorted((row for _, row in answer.changes), key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.timeout(120)
+def test_rows_and_barriers_pass_while_a_table_is_loaded_anew(
+    postgres: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    """The table is locked, then away, then back: what was read of it serves meanwhile. A file of rows is seen when its
+    checkpoint is committed."""
+    execute(
+        postgres, schema, "CREATE TABLE names AS SELECT i::bigint AS id, 'old' AS name FROM generate_series(0, 9) i"
+    )
+    flags, out = ("--set", "jobmanager.heartbeat-interval-ms=200"), tmp_path / "out"
+    seen = set[Path]()
+
+    def names_of(file_count: int) -> set[str]:
+        """The names in so many further files."""
+        until("files", lambda: len(set(out.glob("part-*")) - seen) >= file_count, 30.0)
+        new = set(out.glob("part-*")) - seen
+        seen.update(new)
+        return {str(name) for path in new for name in pq.read_table(path)["name"].to_pylist()}
+
+    with Cluster(tmp_path / "data", taskmanagers=1, slots=1, flags=flags) as cluster:
+        session = cluster.session({"execution.checkpointing.interval": "100 ms"})
+        session.execute("CREATE TABLE src (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '200')")
+        given = ", ".join(f"'{key}' = '{value}'" for key, value in options(postgres, f"{schema}.names").items())
+        session.execute(
+            f"CREATE TABLE names (id BIGINT, name STRING) WITH ({given}, 'lookup.max-retries' = '0', "
+            "'lookup.cache' = 'FULL', 'lookup.full-cache.periodic-reload.interval' = '50 ms')"
+        )
+        session.execute(
+            f"CREATE TABLE dst (name STRING) WITH ('connector' = 'filesystem', 'path' = '{out}', 'format' = 'parquet')"
+        )
+        job_id = session.execute(
+            """INSERT INTO dst SELECT n.name FROM src s
+            JOIN names FOR SYSTEM_TIME AS OF PROCTIME() AS n ON n.id = MOD(ABS(s.id), 10)"""
+        ).job_id
+        assert job_id is not None
+
+        def counter(name: str) -> float:
+            vertices = cluster.job(job_id)["vertices"]
+            return sum(float(o.get(name, 0)) for vertex in vertices for o in vertex["operators"].values())
+
+        assert names_of(1) == {"old"}
+        with psycopg.connect(postgres.url, options=f"-c search_path={schema}") as connection:
+            connection.execute("LOCK TABLE names IN ACCESS EXCLUSIVE MODE")
+            connection.execute("UPDATE names SET name = 'new'")
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'names'::regclass"
+            until("a load that waits", lambda: connection.execute(waiting).fetchone() is not None, 30.0)
+            assert names_of(0) | names_of(3) == {"old"}
+            assert connection.execute(waiting).fetchone() is not None
+        until("the new contents", lambda: names_of(1) == {"new"}, 30.0)
+        assert counter("numLoadFailures") == 0
+        execute(postgres, schema, "ALTER TABLE names RENAME TO away")
+        until("loads that fail", lambda: counter("numLoadFailures") >= 2, 30.0)
+        assert names_of(0) | names_of(3) == {"new"}
+        execute(postgres, schema, "UPDATE away SET name = 'newer'; ALTER TABLE away RENAME TO names")
+        until("newer contents", lambda: names_of(1) == {"newer"}, 30.0)
+        assert counter("loadCount") >= 2
+        assert counter("numCachedRecords") == 10
+        assert counter("latestLoadTime") > 0
+        with urllib.request.urlopen(f"{cluster.url}/metrics") as answer:
+            assert "flink_taskmanager_job_task_operator_cache_numLoadFailures{" in answer.read().decode()
+        assert request("GET", f"{cluster.url}/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"] == []
 
 
 def test_connector_is_found_by_name() -> None:

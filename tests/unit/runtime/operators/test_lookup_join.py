@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import wait
 from types import FrameType
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from connectors import registry
-from connectors.api import CacheKind, Found, LookupContext, LookupOptions, TableDefinition
+from connectors.api import CacheKind, Found, LookupContext, LookupOptions, PeriodicReload, TableDefinition
 from connectors.errors import ConnectorError, ErrorDomain
 from planner.ir import operators as ir
 from planner.ir import types as t
@@ -24,6 +25,7 @@ from planner.ir.operators import ChangelogMode, JoinKind
 from runtime.elements import Batch
 from runtime.operators import lookup_requests
 from runtime.operators.lookup_join import LookupJoinOperator
+from runtime.operators.lookup_reloads import RETRY_MS
 from runtime.operators.protocol import OUTPUT_ROWS_MAX
 from tests.support.operators import Surroundings, batch_of, ints
 
@@ -75,6 +77,10 @@ class Store:
 
     def load(self) -> pa.RecordBatch:
         self.loads += 1
+        if self.hold is not None:
+            self.hold.wait(10)
+        if self.failures:
+            raise self.failures.pop()
         return self._batch((*self.context.columns, *self.context.keys), [(0, row) for row in self.rows])
 
     def close(self) -> None:
@@ -125,6 +131,18 @@ class Join:
         self.checks += 1
         if self.is_over:
             raise InterruptedError
+
+    def fire(self) -> None:
+        """As the task does when the clock has reached the timer."""
+        due_ms = self.operator.timer_ms()
+        if due_ms is not None and due_ms <= self.now_ms:
+            assert list(self.operator.on_timer(self.now_ms)) == []
+
+    def await_load(self) -> None:
+        """Until what is being loaded is whole, or has failed."""
+        assert self.operator.full is not None
+        assert self.operator.full.loading is not None
+        wait([self.operator.full.loading], 10)
 
     def rows(self, *keys: int | None, kinds: list[int] | None = None) -> list[Row]:
         """What comes out for rows (0, key), (1, key), …"""
@@ -207,6 +225,7 @@ def test_known_keys_are_answered_until_they_expire(opened: Any) -> None:
     assert join.rows(1, 9) == [(0, 1, "uno"), (1, 9, "nove")]
     assert join.operator.counters() == {
         "loadCount": 3, "numLoadFailures": 0, "hitCount": 2, "missCount": 5, "numCachedRecords": 2,
+        "latestLoadTime": pytest.approx(0, abs=10_000),
     }  # fmt: skip
 
 
@@ -235,21 +254,83 @@ def test_the_keys_used_last_are_kept(opened: Any) -> None:
     assert join.operator.counters()["numCachedRecords"] == 2
 
 
+def failure(*, retry: bool) -> ConnectorError:
+    return ConnectorError("gone", domain=ErrorDomain.EXTERNAL, retry=retry)
+
+
 def test_a_whole_table_is_loaded_by_the_interval(opened: Any) -> None:
-    join = opened(LookupOptions(CacheKind.FULL, reload_interval_ms=60_000), by_language=True)
+    join = opened(LookupOptions(CacheKind.FULL, reload=PeriodicReload(60_000)), by_language=True)
     assert join.store.loads == 1
     join.store.rows = [(2, "dos", "en")]
+    join.now_ms += 59_999
+    join.fire()
     assert join.rows(1, 2, None, 8) == [(0, 1, "one"), (1, 2, "two"), (2, None, None), (3, 8, None)]
-    join.now_ms += 60_000
+    join.now_ms += 1
+    join.fire()
+    join.await_load()
     assert join.rows(1, 2) == [(0, 1, None), (1, 2, "dos")]
     assert (join.store.loads, join.store.asked) == (2, [])
     join.store.rows = []
     join.now_ms += 60_000
+    join.fire()
+    join.await_load()
     assert join.rows(1, 2) == [(0, 1, None), (1, 2, None)]
+    assert join.operator.counters() == {
+        "loadCount": 3, "numLoadFailures": 0, "hitCount": 7, "numCachedRecords": 0,
+        "latestLoadTime": pytest.approx(0, abs=10_000),
+    }  # fmt: skip
 
 
-def failure(*, retry: bool) -> ConnectorError:
-    return ConnectorError("gone", domain=ErrorDomain.EXTERNAL, retry=retry)
+def test_rows_and_snapshots_go_on_while_a_table_is_loaded(opened: Any) -> None:
+    join = opened(LookupOptions(CacheKind.FULL, reload=PeriodicReload(60_000)), by_language=True)
+    join.store.rows, join.store.hold = [(2, "dos", "en")], threading.Event()
+    join.now_ms += 60_000
+    join.fire()
+    for _ in range(3):
+        join.now_ms += 60_000
+        join.fire()
+        assert join.rows(1, 2) == [(0, 1, "one"), (1, 2, "two")]
+        assert join.operator.snapshot(1)().uid == "lookup"
+        assert join.operator.timer_ms() > join.now_ms
+    join.store.hold.set()
+    join.await_load()
+    assert join.store.loads == 2, "one at a time"
+    assert join.operator.timer_ms() == join.now_ms + 60_000, "the contents are there without a row"
+    assert join.rows(1, 2) == [(0, 1, None), (1, 2, "dos")]
+
+
+def test_a_table_that_cannot_be_loaded_anew_stays_as_it_was(opened: Any) -> None:
+    options = LookupOptions(CacheKind.FULL, reload=PeriodicReload(3_600_000), retries_max=1)
+    join = opened(options, by_language=True)
+    join.store.rows, join.store.failures = [(2, "dos", "en")], [failure(retry=False), failure(retry=True)]
+    join.now_ms += 3_600_000
+    join.fire()
+    join.await_load()
+    assert join.rows(1, 2) == [(0, 1, "one"), (1, 2, "two")]
+    assert join.operator.counters()["numLoadFailures"] == 1
+    assert join.operator.timer_ms() == join.now_ms + RETRY_MS
+    join.now_ms += RETRY_MS
+    join.fire()
+    join.await_load()
+    assert join.rows(1, 2) == [(0, 1, None), (1, 2, "dos")]
+    assert join.operator.counters()["loadCount"] == 2
+
+
+def test_a_table_that_cannot_be_loaded_at_first_fails_the_task(opened: Any) -> None:
+    join = opened(LookupOptions(CacheKind.FULL, retries_max=0))
+    assert join.operator.timer_ms() is None
+    join.operator.close()
+    join.store.failures = [failure(retry=True)]
+    with pytest.raises(ConnectorError, match="gone"):
+        join.operator.open()
+
+
+def test_the_end_of_the_task_is_heard_while_the_first_load_runs(opened: Any) -> None:
+    join = opened(LookupOptions(CacheKind.FULL))
+    join.operator.close()
+    join.store.hold, join.is_over = threading.Event(), True
+    with pytest.raises(InterruptedError):
+        join.operator.open()
 
 
 def test_a_failed_request_is_repeated_and_then_fails_the_task(opened: Any) -> None:
