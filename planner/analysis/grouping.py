@@ -78,13 +78,16 @@ class GroupedBinder(ExpressionBinder):
                 return self._grouping(name, node)
         if isinstance(node, nodes.NamePath) and (alias := self.alias(node)) is not None:
             return alias
-        if not contains_aggregate(node) and not has_subquery(node) and not has_over(node):
+        if not contains_aggregate(node) and not has_subquery(node) and not has_over(node) and not self._has_alias(node):
             key = self._as_key(node)
             if key is not None:
                 return key
         if isinstance(node, nodes.NamePath):
             raise self._ungrouped(node)
         return super().bind(node)
+
+    def _has_alias(self, node: exp.Expr) -> bool:
+        return any(isinstance(n, nodes.NamePath) and self.alias(n) is not None for n in walk_block(node))
 
     def _as_key(self, node: exp.Expr) -> Expression | None:
         """The key that the expression is; a column of the query around is as good as one."""

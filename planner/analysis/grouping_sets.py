@@ -8,6 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from planner.analysis.expressions import ExpressionBinder
+from planner.analysis.names import without_aliases
 from planner.analysis.scope import Scope
 from planner.errors import Span, SqlError, SqlState
 from planner.ir.expressions import Expression, InputRef, Literal, canonical
@@ -71,12 +72,8 @@ class _Reader:
         self.keys: dict[str, tuple[int, str, Expression]] = {}
 
     def key(self, node: exp.Expr) -> int:
-        try:
+        with without_aliases("GROUP BY", self.aliases, self.binder.script):
             bound = self.binder.bind(node)
-        except SqlError as e:
-            if e.sqlstate == SqlState.UNDEFINED_COLUMN and self.binder.text_of(node).strip("`") in self.aliases:
-                e.hint = "GROUP BY does not see the aliases of SELECT: repeat the expression."
-            raise
         if isinstance(bound, Literal):
             message = "GROUP BY takes expressions, not positions or constants"
             raise SqlError(SqlState.GROUPING_ERROR, message, span=span_of(node))

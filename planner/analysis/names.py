@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from planner.catalog import Catalog, CatalogEntry, ObjectPath
 from planner.errors import Span, SqlError, SqlState, did_you_mean
@@ -55,3 +57,15 @@ def unlike(name: str, taken: set[str]) -> str:
     if name not in taken:
         return name
     return next(numbered for i in itertools.count() if (numbered := f"{name}{i}") not in taken)
+
+
+@contextmanager
+def without_aliases(clause: str, aliases: frozenset[str], script: str) -> Iterator[None]:
+    """An unknown column in it that is one of SELECT's `aliases` gets a hint: the clause is computed before SELECT."""
+    try:
+        yield
+    except SqlError as error:
+        name = script[error.span.start : error.span.end].strip("`") if error.span is not None else ""
+        if error.sqlstate == SqlState.UNDEFINED_COLUMN and name in aliases:
+            error.hint = f"{clause} does not see the aliases of SELECT: repeat the expression."
+        raise

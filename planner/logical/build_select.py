@@ -10,7 +10,7 @@ from sqlglot import exp
 from planner.analysis.expressions import ExpressionBinder, lost_reason
 from planner.analysis.grouping import GroupedBinder, contains_aggregate
 from planner.analysis.grouping_sets import read_grouping_sets
-from planner.analysis.names import unlike
+from planner.analysis.names import unlike, without_aliases
 from planner.analysis.query_nodes import has_over, has_subquery
 from planner.analysis.scope import Scope
 from planner.errors import SqlError, SqlState, not_supported
@@ -118,7 +118,8 @@ class SelectBuilder(FromBuilder):
         bound = Filter()
         if where is not None:
             binder = ExpressionBinder(scope, self.script, "WHERE", self.outer, parts)
-            bound = self._subqueries.filter(where, binder, parts, "WHERE")
+            with without_aliases("WHERE", _aliases(node.args["expressions"]), self.script):
+                bound = self._subqueries.filter(where, binder, parts, "WHERE")
         return _kept(*filtered(plan, bound, parts, _as_it_is), len(plan.columns))
 
     def _select_constants(self, node: nodes.SelectQuery, order: list[nodes.OrderItem]) -> Ordered:
@@ -157,7 +158,7 @@ class SelectBuilder(FromBuilder):
     def _grouped(self, node: nodes.SelectQuery, order: list[nodes.OrderItem], plan: Plan, scope: Scope) -> Ordered:
         items: list[nodes.SelectItem] = node.args["expressions"]
         key_nodes: list[exp.Expr] = node.args.get("group") or []
-        sets = read_grouping_sets(key_nodes, scope, self.script, frozenset(_aliases(items)))
+        sets = read_grouping_sets(key_nodes, scope, self.script, _aliases(items))
         window = window_keys(plan, sets)
         parts, input_parts = self._parts(), self._parts(takes_ranks=False)
         binder = GroupedBinder(scope, self.script, sets, key_types(sets, window), self.outer, parts, input_parts)
@@ -165,7 +166,8 @@ class SelectBuilder(FromBuilder):
         having_parts, having = self._parts(takes_ranks=False), Filter()
         if node.args.get("having") is not None:
             binder.block = having_parts
-            having = self._subqueries.filter(node.args["having"], binder, having_parts, "HAVING")
+            with without_aliases("HAVING", _aliases(items), self.script):
+                having = self._subqueries.filter(node.args["having"], binder, having_parts, "HAVING")
             binder.block = parts
 
         def aggregated() -> _Input:
@@ -297,8 +299,8 @@ def _item_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression
     return {name: value for name, value in zip(names, items.values, strict=True) if names.count(name) == 1}
 
 
-def _aliases(items: list[nodes.SelectItem]) -> list[str]:
-    return [item.args["alias"].this for item in items if item.args.get("alias") is not None]
+def _aliases(items: list[nodes.SelectItem]) -> frozenset[str]:
+    return frozenset(item.args["alias"].this for item in items if item.args.get("alias") is not None)
 
 
 def _named(columns: tuple[Column, ...], values: list[Expression], plan: Plan | None = None) -> tuple[Column, ...]:

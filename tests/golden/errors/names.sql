@@ -36,3 +36,9 @@ SELECT hello
 WITH a AS (SELECT k FROM src) SELECT v FROM a
 ====
 SELECT key_name FROM positiv
+====
+SELECT k, v * 2 AS twice FROM src WHERE twice > 4
+====
+SELECT k, SUM(v) AS total FROM src GROUP BY k HAVING total + 1 > 4
+====
+SELECT k + 1 AS next FROM src GROUP BY next + 1
