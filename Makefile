@@ -46,8 +46,9 @@ lint: install ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# One broker for all workers: one for each would cost as much as a minute of tests.
 test: lint ## Everything: lint, types, import law, all tests with a real Kafka
-	$(BIN)/python -m pytest -m "not chaos and not fuzz" $(IN_PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m tests.support.kafka -- $(BIN)/python -m pytest -m "not chaos and not fuzz" $(IN_PARALLEL) $(PYTEST_ARGS)
 
 demo: install ## A standalone cluster, a live windowed query over the built-in nexmark source
 	@$(BIN)/python -m server.demo nexmark

@@ -26,11 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
-    """Bootstrap servers of a real Kafka broker, started at first use and shared by the session.
-
-    Under pytest-xdist each worker has a broker of its own: a broker dies with the process that started it,
-    and no worker can know which of them ends last.
-    """
+    """Bootstrap servers of a real Kafka broker: the one that `make test` started, else one of the session's own,
+    started at first use (under pytest-xdist: of the worker's own)."""
     with broker_for_tests() as bootstrap_servers:
         yield bootstrap_servers
 
