@@ -43,10 +43,15 @@ _CONSUMER: Settings = {
     "topic.metadata.propagation.max.ms": 10_000,
 }
 
+LINGER_MS = 5
+"""Of a producer; the client's own default."""
+
 _PRODUCER: Settings = {
-    "linger.ms": 5,
+    "linger.ms": LINGER_MS,
     "queue.buffering.max.messages": 500_000,
     "batch.num.messages": 100_000,
+    # No call of Python per record that has arrived.
+    "delivery.report.only.error": True,
     # Java's placement of keys, should ever a record be sent without a partition.
     "partitioner": "murmur2_random",
 }

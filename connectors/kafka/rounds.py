@@ -31,10 +31,11 @@ _WAIT_S_MAX = 0.1
 _STALLED_S = 1.0
 
 
-def linger_ms(transaction_timeout_ms: int) -> int:
+def linger_ms(timeout_ms: int) -> int:
     """A batch goes when it is full or waited for, not while it is being filled: what came behind it would have to
-    wait. A message lives no longer than its transaction, and the client lets none linger for its whole life."""
-    return min(_LINGER_MS_MAX, transaction_timeout_ms // 2)
+    wait. A message lives no longer than its transaction or delivery, and the client lets none linger for its whole
+    life."""
+    return min(_LINGER_MS_MAX, timeout_ms // 2)
 
 
 class Rounds:
@@ -43,7 +44,8 @@ class Rounds:
     def __init__(self, producer: Producer, client: Mapping[str, str]) -> None:
         self._producer = producer
         sizes = (int(client.get(name, _BATCH_BYTES_DEFAULT)) for name in ("batch.size", "message.max.bytes"))
-        self._bytes_max = int(_FULL_SHARE * min(sizes))
+        self.batch_bytes = int(_FULL_SHARE * min(sizes))
+        """A partition's share of a round."""
         self._records_max = int(client.get("batch.num.messages", _BATCH_RECORDS_DEFAULT))
         self._bytes: dict[int, int] = {}
         self._records: dict[int, int] = {}
@@ -51,7 +53,7 @@ class Rounds:
     def take(self, partition: int, ends: Int64Array, first: int, end: int) -> int:
         """How many of the records from `first` to `end` may be handed over now, at least one; waits if there is no
         room. `ends`: running size of the records, one entry more in front."""
-        room = self._bytes_max - self._bytes.get(partition, 0)
+        room = self.batch_bytes - self._bytes.get(partition, 0)
         count = int(np.searchsorted(ends[first + 1 : end + 1], ends[first] + room, side="right"))
         count = min(count, self._records_max - self._records.get(partition, 0))
         if count < 1:

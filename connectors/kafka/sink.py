@@ -3,7 +3,8 @@
 * exactly-once: the task thread appends records to the epoch's write-ahead file; the commit thread produces sealed
   epochs, each with its marker in one transaction (`transactions`). At-least-once of an upsert table is written so,
   too: a stalled attempt that wakes up must not put an old value over a newer one, and transactions fence it;
-* at-least-once otherwise: records are sent at once, the barrier waits until the broker has acknowledged all of them;
+* at-least-once otherwise: records are sent at once, in rounds (`round_sender`), and the barrier waits until the broker
+  has acknowledged all of them;
 * none: records are sent at once, nobody waits.
 """
 
@@ -23,12 +24,15 @@ from confluent_kafka import KafkaError, KafkaException
 from connectors import registry
 from connectors.api import Committable, Encoder, Int64Array, OwnerState, SinkContext
 from connectors.arrow import text_buffers
-from connectors.errors import ConnectorError, ErrorDomain
-from connectors.kafka.client import REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
+from connectors.errors import ConnectorError, ErrorDomain, OptionError
+from connectors.kafka.client import LINGER_MS, REQUEST_TIMEOUT_S, admin_client, failed, kafka_error, producer
 from connectors.kafka.commits import PendingEpochs, Publish, SinkRecovery
 from connectors.kafka.epoch_file import EpochFileWriter, record_schema
 from connectors.kafka.options import DeliveryGuarantee, FormatOptions, SinkOptions
 from connectors.kafka.partitioner import Partitioner, murmur2
+from connectors.kafka.properties import PREFIX
+from connectors.kafka.round_sender import RoundSender
+from connectors.kafka.rounds import linger_ms
 from connectors.kafka.target import partition_count
 from connectors.kafka.transactions import OwnerTransactions, fence_all, read_markers, send_records
 from connectors.kafka.upserts import UpsertBuffer, last_per_key, removals
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_MAX_DEFAULT = 1_000_000
 PARTITION_REFRESH_S = 300.0
 FLUSH_STEP_S = 0.5
+DELIVERY_TIMEOUT_MS = 300_000
 
 
 class RecordBuilder:
@@ -321,17 +326,29 @@ class DirectWriter:
         self._builder = RecordBuilder(options, columns, context)
         self._failure: KafkaError | None = None
         self._wait_for_all = options.guarantee is DeliveryGuarantee.AT_LEAST_ONCE
-        acknowledged = options.client.get("acks", "all").strip() in ("all", "-1")
-        # Idempotent while the broker's acknowledgements allow it: retries neither reorder nor double within a run.
-        self._producer = producer(options.client, {"enable.idempotence": acknowledged and self._wait_for_all})
+        self._sender: RoundSender | None = None
+        client = options.client
+        if self._wait_for_all and client.get("acks", "all").strip() in ("all", "-1"):
+            # Idempotent while the broker's acknowledgements allow it: retries neither reorder nor double within a run.
+            timeout_ms = _number(client, "message.timeout.ms", "delivery.timeout.ms", DELIVERY_TIMEOUT_MS)
+            round_ms = linger_ms(int(timeout_ms) or DELIVERY_TIMEOUT_MS)
+            self._producer = producer(client, {"enable.idempotence": True, "linger.ms": round_ms})
+            linger = _number(client, "linger.ms", "queue.buffering.max.ms", LINGER_MS)
+            self._sender = RoundSender(self._producer, options.topic, client, linger, context.check)
+        else:
+            self._producer = producer(client, {"enable.idempotence": False})
 
     def recover(self, owners: list[OwnerState]) -> dict[int, int]:
         self._builder.use_partitions(_current_partition_count(self._options))
         return {}
 
     def write(self, batch: pa.RecordBatch, row_kinds: Array | None) -> None:
-        if batch.num_rows:
-            records = self._builder.records(batch, row_kinds)
+        records = self._builder.records(batch, row_kinds) if batch.num_rows else None
+        if self._sender is not None:
+            if records is not None:
+                self._sender.put(records)
+            return
+        if records is not None:
             try:
                 send_records(self._producer, self._options.topic, records, self._delivered)
             except KafkaException as error:
@@ -340,7 +357,9 @@ class DirectWriter:
         self._raise_failure()
 
     def prepare_commit(self, checkpoint_id: int) -> tuple[Committable, ...]:
-        if self._wait_for_all:
+        if self._sender is not None:
+            self._sender.flush()
+        elif self._wait_for_all:
             # Ends: each record is delivered or fails after the client's delivery time-out.
             while self._producer.flush(FLUSH_STEP_S):
                 self._raise_failure()
@@ -354,10 +373,16 @@ class DirectWriter:
         return False
 
     def gauges(self) -> Mapping[str, float]:
+        sender = self._sender  # Another thread asks.
+        if sender is not None:
+            return {"recordsInFlight": float(sender.record_count)}
         return {"recordsInFlight": float(len(self._producer)) if hasattr(self, "_producer") else 0.0}
 
     def close(self) -> None:
         """Records of at-least-once that are still on their way belong to no checkpoint and will be sent again."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         if hasattr(self, "_producer"):
             if not self._wait_for_all:
                 self._producer.flush(REQUEST_TIMEOUT_S)
@@ -371,3 +396,12 @@ class DirectWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise failed(self._failure, f"delivering records to topic {self._options.topic}")
+
+
+def _number(client: Mapping[str, str], name: str, other_name: str, default: float) -> float:
+    """A setting of the client that has two names."""
+    found = name if name in client else other_name
+    try:
+        return float(client.get(found, default))
+    except ValueError:
+        raise OptionError(f"'{PREFIX}{found}' must be a number, not '{client[found]}'", option=PREFIX + found) from None

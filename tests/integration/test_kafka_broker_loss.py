@@ -1,4 +1,4 @@
-"""The broker dies and comes back: reading goes on, and a commit in doubt is settled by the marker."""
+"""The broker dies and comes back: reading goes on, a commit in doubt is settled by the marker, a barrier waits."""
 
 from __future__ import annotations
 
@@ -71,6 +71,29 @@ def test_a_commit_during_the_brokers_death_is_settled_by_the_marker(
     heir.close()
     place.settled()
     assert Counter(place.output()[0]) == Counter(range(20_000))
+
+
+def test_a_barrier_of_at_least_once_waits_for_the_broker(broker: KafkaBroker, tmp_path: Path) -> None:
+    place = Place(broker.bootstrap_servers, tmp_path, partitions=1)
+    writer, given_up = (place.writer({"sink__delivery_guarantee": "at-least-once"}) for _ in range(2))
+    writer.recover([])
+    given_up.recover([])
+    for start in range(0, 5_000, 1000):
+        writer.write(sink_rows(0, start, 1000), None)
+    writer.prepare_commit(1)
+    broker.kill()
+    for start in range(5_000, 10_000, 1000):
+        writer.write(sink_rows(0, start, 1000), None)
+    given_up.write(sink_rows(0, 10_000, 1000), None)
+    given_up.close()
+    barrier = threading.Thread(target=writer.prepare_commit, args=(2,))
+    barrier.start()
+    assert barrier.is_alive()
+    broker.restart()
+    barrier.join(60)
+    assert not barrier.is_alive()
+    assert place.output()[0] == list(range(10_000))
+    writer.close()
 
 
 def _commit(writer: SinkWriter, failures: list[ConnectorError]) -> None:
