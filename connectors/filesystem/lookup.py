@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from connectors.api import CacheKind, Found, LookupContext, LookupReader, TableDefinition
-from connectors.errors import DirectionError
+from connectors.errors import ConnectorError, DirectionError, ErrorDomain
 from connectors.filesystem.options import MONITOR_INTERVAL
 from connectors.filesystem.source import FilesystemSource
 from connectors.lookup_options import lookup_options
@@ -43,7 +43,13 @@ class FilesReader:
         raise AssertionError("files are cached whole")
 
     def load(self) -> pa.RecordBatch:
-        return self._table.load()
+        try:
+            return self._table.load()
+        except OSError as problem:
+            # A folder that is taken away or put in place while its files are being found.
+            raise ConnectorError(
+                f"the files of a table cannot be read: {problem}", domain=ErrorDomain.EXTERNAL, retry=True
+            ) from problem
 
     def close(self) -> None:
         self._table.close()

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.api import MetadataField, SplitState, TableDefinition
+from connectors.api import LookupContext, MetadataField, SplitState, TableDefinition
 from connectors.errors import ConnectorError, OptionError, RecordError
+from connectors.filesystem.connector import CONNECTOR
 from planner.ir.types import BIGINT, DATE, INT, STRING, timestamp_ltz
 from tests.unit.connectors.source_support import read_all, reader, rows_of, source, splits, table
 
@@ -200,3 +201,30 @@ def test_parquet_without_columns_counts_and_bad_files_are_named(tmp_path: Path) 
     file.write_text("no parquet")
     with pytest.raises(ConnectorError, match=r"cannot read .*in\.parquet"):
         rows_of(table(given, id=INT))
+
+
+def test_a_table_that_is_looked_up_is_read_as_it_is_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "items"
+    write(folder / "1.jsonl", '{"id": 1, "name": "one"}')
+    definition = table(options(folder), id=INT, name=STRING)
+    asked = CONNECTOR.lookup(definition).reader(LookupContext(keys=(0,), columns=(1,), local_time_zone="UTC"))
+    assert asked.load().to_pydict() == {"c0": ["one"], "c1": [1]}
+    folder.rename(tmp_path / "old")
+    with pytest.raises(ConnectorError, match="there is no file at"):
+        asked.load()
+    write(folder / "1.jsonl", '{"id": 2,')
+    with pytest.raises(RecordError):
+        asked.load()
+
+    def refused(_: Path) -> bool:
+        """Between two steps of finding the files."""
+        raise PermissionError(13, "not yours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_dir", refused)
+        with pytest.raises(ConnectorError, match=r"cannot be read: .*not yours") as caught:
+            asked.load()
+    assert caught.value.retry
+    write(folder / "1.jsonl", '{"id": 2, "name": "two"}')
+    assert asked.load().to_pydict() == {"c0": ["two"], "c1": [2]}
+    asked.close()
