@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from connectors.errors import ConnectorError, ErrorDomain
 from planner.ir.types import DataType, TypeRoot, to_arrow
 
 pc: Any = pyarrow.compute
@@ -55,15 +56,20 @@ def rows_without_columns(count: int) -> pa.RecordBatch:
 
 
 def concat_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of all rows (none is needed: then it is empty)."""
+    """One batch of all rows (none is needed: then it is empty). Raises ConnectorError for more than one can hold."""
     if not schema:
         return rows_without_columns(sum(batch.num_rows for batch in batches))
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema).combine_chunks()
-    if table.num_rows:
-        return table.to_batches()[0]
-    return pa.RecordBatch.from_arrays([pa.array([], t) for t in schema.types], schema=schema)
+    if not table.num_rows:
+        return pa.RecordBatch.from_arrays([pa.array([], t) for t in schema.types], schema=schema)
+    whole = table.to_batches()
+    if len(whole) > 1:
+        raise ConnectorError(
+            "a column has more than 2 GB of text: too much to be held at once", domain=ErrorDomain.EXTERNAL, retry=False
+        )
+    return whole[0]
 
 
 def declared(values: Array, wanted: DataType, local_time_zone: str) -> Array:
