@@ -5,7 +5,8 @@ million keys, 200,000 updates a second in batches of 8,192 rows, a checkpoint ev
 full; a stall is what a batch takes beyond the median of batches without a snapshot. Beside it, for busy machines, stand
 what is left without the time for which the thread was ready to run and had no core, and the CPU time of the batches.
 *rescale*: two million keys in four subtasks, changed between checkpoints, restored in eight and then in three, every
-row compared.
+row compared. *amounts*: what 200 checkpoints write of a table that grows to two million rows, and of one of as many of
+which 5,000 are updated between two checkpoints.
 """
 
 from __future__ import annotations
@@ -326,12 +327,74 @@ class Rescale:
             raise AssertionError("rows are missing")
 
 
+class Amounts:
+    """Many checkpoints of which each has little that is new."""
+
+    def __init__(self, case: Case, directory: Path) -> None:
+        self._case = case
+        self._directory = directory
+        self._random = np.random.default_rng(3)
+        self._numbers: Ints = np.arange(case.key_count, dtype=np.int64) * 7
+        self._counts: Ints = np.zeros(case.key_count, dtype=np.int64)
+        self._written_mb: list[float] = []
+        self._written_s: list[float] = []
+
+    def run(self) -> dict[str, float]:
+        case = self._case
+        subtask = Subtask(case, self._directory, 1, 0, 1, ())
+        each = case.key_count // case.checkpoints
+        if case.kind == "amounts in place":
+            each //= 2
+            self._add(subtask, np.arange(case.key_count))
+            self._checkpoint(subtask, 0)
+            self._written_mb.clear()
+        handles: tuple[SegmentHandle, ...] = ()
+        for checkpoint_id in range(1, case.checkpoints + 1):
+            if case.kind == "amounts in place":
+                self._add(subtask, self._random.integers(0, case.key_count, each))
+            else:
+                self._add(subtask, np.arange((checkpoint_id - 1) * each, checkpoint_id * each))
+            handles = self._checkpoint(subtask, checkpoint_id)
+        subtask.backend.close()
+        started = time.perf_counter()
+        again = Subtask(case, self._directory, 2, 0, 1, handles)
+        restored_s = time.perf_counter() - started
+        if again.check(self._numbers, self._counts) != case.key_count:
+            raise AssertionError("rows are missing")
+        again.backend.close()
+        return {
+            "rows new in each checkpoint": each,
+            "all checkpoints, MB written": sum(self._written_mb),
+            "last 50, MB written, mean": float(np.mean(self._written_mb[-50:])),
+            "largest, MB written": max(self._written_mb),
+            "longest, s": max(self._written_s[-case.checkpoints :]),
+            "files named by the last": len({handle.path for handle in handles}),
+            "MB named by the last": sum({handle.path: handle.byte_size for handle in handles}.values()) / 1e6,
+            "restore s": restored_s,
+        }
+
+    def _add(self, subtask: Subtask, ids: Ints) -> None:
+        for first in range(0, len(ids), BATCH_ROWS):
+            subtask.add(self._numbers[ids[first : first + BATCH_ROWS]])
+        np.add.at(self._counts, ids, 1)
+
+    def _checkpoint(self, subtask: Subtask, checkpoint_id: int) -> tuple[SegmentHandle, ...]:
+        started = time.perf_counter()
+        handles = subtask.backend.capture(checkpoint_id)()
+        self._written_s.append(time.perf_counter() - started)
+        subtask.notices.committed(checkpoint_id)
+        self._written_mb.append(sum(h.byte_size for h in handles if h.checkpoint_id == checkpoint_id) / 1e6)
+        return handles
+
+
 def cases(scale: float) -> list[Case]:
     return [
         Case("stalls", "hashmap", int(5_000_000 * scale)),
         Case("stalls", "rocksdb", int(5_000_000 * scale), hot_share=0.9),
         Case("rescale", "hashmap", int(2_000_000 * scale)),
         Case("rescale", "rocksdb", int(2_000_000 * scale)),
+        Case("amounts growing", "hashmap", int(2_000_000 * scale), checkpoints=200),
+        Case("amounts in place", "hashmap", int(2_000_000 * scale), checkpoints=200),
     ]
 
 
@@ -345,8 +408,8 @@ def main() -> None:
         case = msgspec.json.decode(options.case, type=Case)
         pa.set_cpu_count(1)
         with tempfile.TemporaryDirectory(prefix="headrace-bench-state-") as directory:
-            run = Stalls(case, Path(directory)).run if case.kind == "stalls" else Rescale(case, Path(directory)).run
-            print(msgspec.json.encode(run()).decode())
+            kinds: dict[str, type[Stalls | Rescale | Amounts]] = {"stalls": Stalls, "rescale": Rescale}
+            print(msgspec.json.encode(kinds.get(case.kind, Amounts)(case, Path(directory)).run()).decode())
         return
     for case in cases(options.scale):
         if options.only not in case.name:

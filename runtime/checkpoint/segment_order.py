@@ -25,13 +25,14 @@ def merged(chains: Sequence[Sequence[SegmentHandle]]) -> tuple[SegmentHandle, ..
 
 
 def _order(chains: Sequence[Sequence[SegmentHandle]]) -> list[str]:
-    """Of all files; those that no chain puts in order come as they are named."""
+    """Of all files; those that no chain puts in order come by checkpoint: the small, young files of all subtasks, which
+    can be merged then, stand at the end."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
-    first_seen: dict[str, int] = {}
+    priority: dict[str, tuple[int, int]] = {}
     for chain in chains:
         before: str | None = None
         for handle in chain:
-            first_seen.setdefault(handle.path, len(first_seen))
+            priority.setdefault(handle.path, (handle.checkpoint_id, len(priority)))
             if before is None or before == handle.path:
                 sorter.add(handle.path)
             else:
@@ -44,7 +45,7 @@ def _order(chains: Sequence[Sequence[SegmentHandle]]) -> list[str]:
     order: list[str] = []
     ready: list[str] = []
     while sorter.is_active():
-        ready = sorted([*ready, *sorter.get_ready()], key=first_seen.__getitem__, reverse=True)
+        ready = sorted([*ready, *sorter.get_ready()], key=priority.__getitem__, reverse=True)
         order.append(ready.pop())
         sorter.done(order[-1])
     return order

@@ -1,5 +1,6 @@
 """What happened to rows that a snapshot no longer finds in a table: removals and, of a table whose rows move to disk,
-rows as they were when they left memory. Oldest first, by epoch; kept until a committed checkpoint holds it.
+rows as they were when they left memory. By the epoch of the change; what concerns one row stands in order. Kept as long
+as a snapshot may have to write it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,11 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import pyarrow as pa
+
+BYTES_MIN = 4 << 20
+TABLE_SHARE = 8
+"""A log of more bytes than both (these, one part in so many of its table) is too large to be kept until a checkpoint
+succeeds."""
 
 
 class LoggedPiece(Protocol):
@@ -43,6 +49,9 @@ class ChangeLog:
         self.memory_bytes = 0
         self.row_count = 0
 
+    def is_too_large(self, table_rows: int, table_bytes: int) -> bool:
+        return self.memory_bytes > max(BYTES_MIN, table_bytes // TABLE_SHARE)
+
     def append(self, epoch: int, rows: pa.RecordBatch) -> None:
         self._add(epoch, MemoryPiece(rows))
 
@@ -51,7 +60,7 @@ class ChangeLog:
         return [piece for epoch, piece in self._pieces if epoch > cut]
 
     def drop(self, cut: int) -> None:
-        """Epochs up to `cut` are held by a committed checkpoint."""
+        """No snapshot of changes goes back to before `cut`."""
         kept = [(epoch, piece) for epoch, piece in self._pieces if epoch > cut]
         self._pieces = []
         self.memory_bytes = self.row_count = 0

@@ -24,9 +24,6 @@ from runtime.state.table_snapshot import Capture, TableCapture
 Array = Any
 
 PIECE_ROWS = 65_536
-LOG_BYTES_MIN = 4 << 20
-LOG_SHARE = 8
-"""A log of removals larger than both (bytes, one part in so many of the table) makes the next snapshot a full one."""
 
 
 class MemoryKeyedTable(TableReads):
@@ -182,8 +179,7 @@ class MemoryKeyedTable(TableReads):
                 self._prefixes.compact()
             self.store.compact()
             self._now_ms = None
-        logged = self.log.memory_bytes
-        if logged > LOG_BYTES_MIN and logged > self.store.byte_size // LOG_SHARE:
+        if self.log.is_too_large(self.row_count, self.store.byte_size):
             self._forget_changes()
         self._check_size()
 
@@ -211,6 +207,7 @@ class MemoryKeyedTable(TableReads):
         removed = rows.column(REMOVED_FIELD.name).to_numpy(zero_copy_only=False)[last]
         kept = last[~removed]
         self.store.set_rows(slots[kept], rows.take(kept))
+        self.store.changed[slots[kept]] = self.chain.epoch
         self.remove(slots[last[removed]])
         self.store.recycle()
 
@@ -230,9 +227,12 @@ class MemoryKeyedTable(TableReads):
     # ------------------------------------------------------------------------------------------------- internal
 
     def _forget_changes(self) -> None:
-        """Too much to be kept until a checkpoint succeeds."""
-        self.chain.forget()
-        self.log.drop(self.chain.epoch)
+        """First what is kept only to be merged, then all that no checkpoint has taken: the next one is a full one."""
+        self.chain.forget_cuts()
+        self.log.drop(self.chain.floor)
+        if self.log.is_too_large(self.row_count, self.store.byte_size):
+            self.chain.forget()
+            self.log.drop(self.chain.epoch)
 
     def _look_up(self, batch: KeyBatch, keys: Sequence[Array], groups: KeyGroups) -> Slots:
         """Slots of the keys that are held, expired ones too; -1 for the others."""

@@ -51,7 +51,8 @@ class SegmentedBackend(ABC):
         assert schema.field(0).equals(KEY_GROUP_FIELD)
         chain = WindowChain()
         state = self._windows[name] = self._make_windows(name, schema, reduce, chain)
-        chain.start(self._restore_windows(state, [handle for handle in self._restored if handle.state == name]))
+        handles = [handle for handle in self._restored if handle.state == name]
+        chain.start(self._restore_windows(state, handles))
         return state
 
     def keyed_table(
@@ -100,14 +101,15 @@ class SegmentedBackend(ABC):
             state.chain.committed(checkpoint_id)
         for table in self._tables.values():
             table.chain.committed(checkpoint_id)
-            table.log.drop(table.chain.cut)
+            table.log.drop(table.chain.floor)
 
     def _restore_table(self, table: MemoryKeyedTable, handles: Sequence[SegmentHandle]) -> list[ChainFile]:
         """Read the files of a table; what the next snapshot may name of them."""
         plain = table.shape.segment_schema.names
         inherited: list[ChainFile] | None = []
         files = ReadOnce(self._files)
-        for handle in handles:
+        for handle, epoch in zip(handles, table.chain.inherit(handles), strict=True):
+            table.chain.epoch = epoch
             counts: Counter[int] = Counter()
             for rows in read_owned(files, handle, self._owned):
                 table.restore(rows, handle.path)
@@ -116,8 +118,10 @@ class SegmentedBackend(ABC):
                 if [name for name in rows.schema.names if name != REMOVED_FIELD.name] != plain:
                     inherited = None
             if counts and inherited is not None:
-                inherited.append(ChainFile(_narrowed(handle, counts), 0, dict(counts)))
+                inherited.append(ChainFile(_narrowed(handle, counts), epoch, dict(counts)))
         table.finish_restore()
+        if not inherited:
+            table.log.drop(table.chain.epoch)
         return inherited or []
 
     def _restore_windows(self, state: MemoryWindowState, handles: Sequence[SegmentHandle]) -> list[ChainFile]:
@@ -125,11 +129,13 @@ class SegmentedBackend(ABC):
         inherited: list[ChainFile] = []
         files = ReadOnce(self._files)
         removals = self._read_removals(handles)
-        for position, handle in enumerate(handles):
+        for position, (handle, epoch) in enumerate(zip(handles, state.chain.inherit(handles), strict=True)):
+            state.chain.epoch = epoch
             if handle.is_removal:
                 contents = frozenset(end for (end, _), at in removals.items() if position in at)
                 if contents:
-                    inherited.append(ChainFile(_narrowed(handle, self._owned), 0, {}, contents))
+                    state.note_removed(contents)
+                    inherited.append(ChainFile(_narrowed(handle, self._owned), epoch, {}, contents))
                 continue
             counts: Counter[int] = Counter()
             ends: set[int] = set()
@@ -140,7 +146,8 @@ class SegmentedBackend(ABC):
                     counts.update(count_windows(rows)[0])
                     state.restore(rows, handle.path)
             if counts:
-                inherited.append(ChainFile(_narrowed(handle, self._owned), 0, dict(counts), frozenset(ends)))
+                narrowed = _narrowed(handle, self._owned)
+                inherited.append(ChainFile(narrowed, epoch, dict(counts), frozenset(ends)))
         return inherited
 
     def _read_removals(self, handles: Sequence[SegmentHandle]) -> dict[tuple[int, int], list[int]]:

@@ -1,34 +1,33 @@
 """Chains of state files: what a snapshot writes anew, and which files of earlier checkpoints it names.
 
 A state counts its snapshots as *epochs*: what changes after the barrier of snapshot n belongs to epoch n + 1. A
-snapshot writes what has changed in every epoch after the *cut*, the last epoch that a committed checkpoint holds, and
-names the files of that checkpoint before its own. So whatever becomes of a checkpoint (declined, timed out, its
+snapshot writes what has changed in every epoch after its *cut*, and names before its own files those that the last
+committed checkpoint has for epochs up to the cut. So whatever becomes of a checkpoint (declined, timed out, its
 acknowledgement lost, several in a row), its changes are in the next snapshot again, and no file of an uncommitted
 checkpoint is ever named by another.
 
-A chain is kept short without writing everything at once: each snapshot also writes some *units* whole (the key groups
-of a table in turn, windows that old files still hold), and what older files have of a unit that was written whole later
-is not read any more: files are named with a smaller range of key groups, then not at all. Pure; `begin` and `committed`
-are called by the task's thread, `settle` and `finish` by the one that writes.
+The usual cut is the last epoch that the committed checkpoint holds. With an earlier one the files in between become
+one, with what is new: a chain keeps the cuts that are still possible, those since its last large file. And some
+snapshots write *units* whole (the key groups of a table in turn, windows that old files still hold): what older files
+have of such a unit is not read any more; files are named with a smaller range of key groups, then not at all. What is
+merged and renewed when is decided in `segment_merging`. Pure; `begin` and `committed` are called by the task's thread,
+`settle` and `finish` by the one that writes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
+from runtime.state.segment_merging import Wear, is_large, rows_to_renew, steps_to_merge, weight
 
 EVERYTHING = -1
 """The cut of a snapshot that names no earlier file."""
-WHOLE_ROWS_MAX = 65_536
-"""A state of no more rows is written whole when its chain is worn: there is nothing to spread."""
-WORN_ROWS_MIN = 1_024
-CHECKPOINTS_MAX = 24
-"""Checkpoints whose files a chain may have before units are renewed for the sake of their number."""
 PENDING_MAX = 64
 
 
@@ -42,17 +41,20 @@ class ChainFile(msgspec.Struct, frozen=True):
 
 
 class SnapshotPlan(msgspec.Struct):
-    """One snapshot of one state. `base`: files it may name; `renewed`: units that it writes whole; `replaced`: windows
-    of which no earlier file counts; `kept`: what of `base` it names; `files`: the chain, once everything is written."""
+    """One snapshot of one state. `cuts`: those that stay possible, its own the last; `base`: files it may name;
+    `renewed`: units that it writes whole, `renews`: not only again; `replaced`: windows of which no earlier file
+    counts; `kept`: what of `base` it names; `files`: the chain, once everything is written."""
 
     checkpoint_id: int
     epoch: int
     cut: int
     base: tuple[ChainFile, ...]
+    cuts: tuple[int, ...] = ()
+    live_rows: int = 0
     renewed: frozenset[int] = frozenset()
+    renews: bool = False
     renewed_at: dict[int, int] = {}
     replaced: dict[int, int] = {}
-    changed_rows: int = 0
     kept: tuple[ChainFile, ...] = ()
     files: tuple[ChainFile, ...] | None = None
 
@@ -66,44 +68,75 @@ class SegmentChain(ABC):
 
     def __init__(self) -> None:
         self.epoch = 0
-        """The epoch to which a change belongs now; 0 while the state is being restored."""
-        self.cut = EVERYTHING
+        """The epoch to which a change belongs now; 0 while what no snapshot may write as changed is being restored."""
+        self._cuts: tuple[int, ...] = (EVERYTHING,)
+        """Ascending. Blocks of a window are merged between two of them: a cut that is gone does not come back."""
         self._files: tuple[ChainFile, ...] = ()
         self._renewed_at: dict[int, int] = {}
-        self._changed_rows = 0
+        self._dead_rows_left: int | None = None
         self._pending: list[SnapshotPlan] = []
+
+    @property
+    def cut(self) -> int:
+        """The last epoch that a committed checkpoint holds."""
+        return self._cuts[-1]
 
     @property
     def is_tracked(self) -> bool:
         """Whether a later snapshot may need to know what is removed now."""
-        return self.cut != EVERYTHING or bool(self._pending)
+        return self.epoch > 0 and (self.cut != EVERYTHING or bool(self._pending))
 
     @property
     def floor(self) -> int:
         """No later snapshot of changes has to write what changed in epochs up to this one."""
-        return self._pending[0].epoch if self.cut == EVERYTHING and self._pending else self.cut
+        if self.cut == EVERYTHING and self._pending:
+            return self._pending[0].epoch
+        return next((cut for cut in self._cuts if cut != EVERYTHING), EVERYTHING)
 
     @property
     def row_count(self) -> int:
         """Rows that a restore of the last committed checkpoint would read."""
         return sum(sum(file.row_counts.values()) for file in self._files)
 
+    def level(self, epoch: int) -> int:
+        """What belongs to epochs of one level is written by the same snapshots of changes."""
+        position = bisect_left(self._cuts, epoch)
+        return self._cuts[position] if position < len(self._cuts) else epoch
+
+    def inherit(self, handles: Sequence[SegmentHandle]) -> list[int]:
+        """These files are restored next, in order: the epoch to which the rows of each belong. Those since the last
+        large one can be merged, as if this chain had written them."""
+        weights = [_weight(handle) for handle in handles]
+        first = next((i + 1 for i in reversed(range(len(weights))) if is_large(weights[i])), 0)
+        epochs = [max(0, i - first + 1) for i in range(len(handles))]
+        self._cuts = (0 if first else EVERYTHING, *epochs[first:])
+        return epochs
+
     def start(self, inherited: Sequence[ChainFile] = ()) -> None:
         """The state is restored. `inherited`: the files it came from, if the next snapshot may name them."""
-        self.epoch = 1
-        if inherited:
-            self._files = tuple(inherited)
-            self.cut = 0
+        self._files = tuple(inherited)
+        epochs = sorted({file.epoch for file in inherited})
+        self._cuts = tuple(epochs) if epochs[:1] == [0] else (EVERYTHING, *epochs)
+        self.epoch = max(self.cut, 0) + 1
 
     def begin(self, checkpoint_id: int, live_rows: int, *, full: bool) -> SnapshotPlan:
         """The barrier of a checkpoint. `full`: the snapshot must stand alone."""
         epoch, self.epoch = self.epoch, self.epoch + 1
-        if full or self.cut == EVERYTHING or self._is_worn_out(live_rows):
-            plan = SnapshotPlan(checkpoint_id, epoch, EVERYTHING, ())
-        else:
-            plan = SnapshotPlan(checkpoint_id, epoch, self.cut, self._files, renewed_at=self._renewed_at)
-            if self._is_worn(live_rows):
-                plan.renewed = self._choose(live_rows)
+        cut, renewed = EVERYTHING, frozenset[int]()
+        if not full and self.cut != EVERYTHING:
+            rows = rows_to_renew(self._wear(live_rows))
+            if rows == 0:
+                cut = self._cuts[-1 - steps_to_merge(self._step_weights())]
+            elif rows < live_rows:
+                # A large file: with it goes all that can be merged.
+                cut, renewed = self._cuts[0], self._choose(rows, live_rows)
+        plan = SnapshotPlan(checkpoint_id, epoch, cut, (), live_rows=live_rows)
+        if plan.is_delta:
+            plan.base = tuple(file for file in self._files if file.epoch <= cut)
+            plan.cuts = tuple(earlier for earlier in self._cuts if earlier <= cut)
+            plan.renewed_at = self._renewed_at
+            plan.renews = bool(renewed)
+            plan.renewed = renewed | {unit for unit, at in self._renewed_at.items() if at > cut}
         self._pending.append(plan)
         del self._pending[:-PENDING_MAX]
         return plan
@@ -121,35 +154,61 @@ class SegmentChain(ABC):
         """A checkpoint is durable. Unknown ones are ignored."""
         for index, plan in enumerate(self._pending):
             if plan.checkpoint_id == checkpoint_id and plan.files is not None:
-                self._files, self.cut, self._changed_rows = plan.files, plan.epoch, plan.changed_rows
-                self._renewed_at = self._renewed_since(plan)
+                self._take_over(plan, plan.files)
                 del self._pending[: index + 1]
                 return
 
+    def forget_cuts(self) -> None:
+        """What committed checkpoints hold is not merged any more."""
+        self._cuts = self._cuts[-1:]
+
     def forget(self) -> None:
         """The next snapshot is a full one, whatever becomes of those before it."""
-        self.cut = EVERYTHING
+        self._cuts = (EVERYTHING,)
         self._files = ()
         self._pending.clear()
 
-    def _is_worn(self, live_rows: int) -> bool:
-        """Whether a restore would read a quarter more than there is, or very many files."""
-        return self.row_count > live_rows * 5 // 4 + WORN_ROWS_MIN or self._checkpoint_count > CHECKPOINTS_MAX
+    def _take_over(self, plan: SnapshotPlan, files: tuple[ChainFile, ...]) -> None:
+        cuts = [cut for cut in plan.cuts if cut in self._cuts] if plan.is_delta else [EVERYTHING]
+        if cuts and cuts[-1] != EVERYTHING and all(file.epoch < plan.epoch for file in files):
+            # Nothing has changed: no step for that.
+            cuts.pop()
+        self._files, self._cuts = files, (*cuts, plan.epoch)
+        large = [step for step, step_weight in enumerate(self._step_weights(), start=1) if is_large(step_weight)]
+        self._cuts = self._cuts[large[-1] if large else 0 :]
+        self._renewed_at = self._renewed_since(plan)
+        dead_rows = self.row_count - plan.live_rows
+        if plan.renews or not plan.is_delta or self._dead_rows_left is None:
+            self._dead_rows_left = dead_rows
+        self._dead_rows_left = min(self._dead_rows_left, dead_rows)
 
-    def _is_worn_out(self, live_rows: int) -> bool:
-        """Whether it is time to write everything."""
+    def _wear(self, live_rows: int) -> Wear:
         read_rows = self.row_count
-        if live_rows <= WHOLE_ROWS_MAX:
-            return read_rows > live_rows * 3 // 2 + WORN_ROWS_MIN or self._checkpoint_count > CHECKPOINTS_MAX
-        return read_rows > 3 * live_rows
+        handles = {file.handle.path: file.handle for file in self._files}.values()
+        return Wear(
+            live_rows=live_rows,
+            read_rows=read_rows,
+            named_rows=sum(handle.row_count for handle in handles),
+            weight=sum(_weight(handle) for handle in handles),
+            file_count=len(handles),
+            dead_rows_left=read_rows - live_rows if self._dead_rows_left is None else self._dead_rows_left,
+            unit_rows=self._unit_rows(live_rows),
+        )
 
-    @property
-    def _checkpoint_count(self) -> int:
-        return len({file.handle.checkpoint_id for file in self._files})
+    def _step_weights(self) -> list[int]:
+        """Of the files between each two neighbouring cuts."""
+        weights = [0] * len(self._cuts)
+        for file in self._files:
+            weights[bisect_left(self._cuts, file.epoch)] += _weight(file.handle)
+        return weights[1:]
 
     @abstractmethod
-    def _choose(self, live_rows: int) -> frozenset[int]:
-        """Units to be written whole now that the chain is worn."""
+    def _unit_rows(self, live_rows: int) -> int:
+        """Rows of a unit, if all units are alike."""
+
+    @abstractmethod
+    def _choose(self, rows: int, live_rows: int) -> frozenset[int]:
+        """Units of about so many rows to be written whole."""
 
     @abstractmethod
     def _counting(self, plan: SnapshotPlan) -> list[ChainFile]:
@@ -167,18 +226,16 @@ class TableChain(SegmentChain):
         super().__init__()
         self._groups = range(owned.first, owned.last + 1)
 
-    def _choose(self, live_rows: int) -> frozenset[int]:
-        # Two rows renewed for each that changes: when half as many rows as there are have changed, all are renewed.
-        rows_per_group = max(1, live_rows // max(1, len(self._groups)))
-        count = 1 + 2 * self._changed_rows // rows_per_group
-        if self._checkpoint_count > CHECKPOINTS_MAX:
-            count = max(count, 1 + len(self._groups) // CHECKPOINTS_MAX)
+    def _unit_rows(self, live_rows: int) -> int:
+        return max(1, live_rows // max(1, len(self._groups)))
+
+    def _choose(self, rows: int, live_rows: int) -> frozenset[int]:
         oldest_first = sorted(self._groups, key=lambda group: self._renewed_at.get(group, EVERYTHING))
-        return frozenset(oldest_first[:count])
+        return frozenset(oldest_first[: max(1, rows // self._unit_rows(live_rows))])
 
     def _counting(self, plan: SnapshotPlan) -> list[ChainFile]:
-        if not plan.is_delta:
-            return []
+        if not plan.renewed:
+            return list(plan.base)
         renewed_at = self._renewed_since(plan)
         kept: list[ChainFile] = []
         covered: KeyGroupRange | None = None
@@ -207,15 +264,36 @@ class TableChain(SegmentChain):
 class WindowChain(SegmentChain):
     """Units are windows, by their end."""
 
-    def _choose(self, live_rows: int) -> frozenset[int]:
-        most = max(WHOLE_ROWS_MAX, 2 * self._changed_rows, live_rows // 8)
+    def __init__(self) -> None:
+        super().__init__()
+        self._moved_rows = self._moved_in = 0
+
+    def joined(self, epochs: set[int], row_count: int) -> int | None:
+        """Blocks of a window, which are of these epochs, become one of so many rows: to which epoch it belongs; None:
+        to the current one, so that the whole window is written again."""
+        levels = {self.level(epoch) for epoch in epochs}
+        newest = max(levels)
+        if len(levels) == 1:
+            return newest
+        moved_rows = row_count + (self._moved_rows if self._moved_in == self.epoch else 0)
+        if newest > self.cut or not is_large(moved_rows):
+            self._moved_rows, self._moved_in = moved_rows, self.epoch
+            return None
+        # A committed checkpoint holds it all, and it is much: rather no snapshot goes back to between its parts.
+        self._cuts = tuple(cut for cut in self._cuts if not min(levels) <= cut < newest)
+        return newest
+
+    def _unit_rows(self, live_rows: int) -> int:
+        return 0
+
+    def _choose(self, rows: int, live_rows: int) -> frozenset[int]:
         chosen: set[int] = set()
-        rows = 0
+        chosen_rows = 0
         for file in self._files:
-            if rows >= most:
+            if chosen_rows >= rows:
                 break
             chosen.update(file.row_counts)
-            rows += sum(file.row_counts.values())
+            chosen_rows += sum(file.row_counts.values())
         return frozenset(chosen)
 
     def _counting(self, plan: SnapshotPlan) -> list[ChainFile]:
@@ -240,3 +318,7 @@ def removed_windows(plan: SnapshotPlan) -> list[int]:
     """Windows that no longer count where the files hold them that a settled plan names."""
     held: set[int] = set().union(*(file.contents for file in plan.kept if not file.handle.is_removal))
     return sorted(held.intersection(plan.replaced))
+
+
+def _weight(handle: SegmentHandle) -> int:
+    return weight(handle.row_count, handle.byte_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -9,19 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from runtime.state.segment_chain import ChainFile, SnapshotPlan
+from runtime.state.segment_merging import SEGMENT_BYTES, SEGMENT_ROWS
 from runtime.state.segments import SegmentWriter
 from runtime.state.table_snapshot import Capture
-
-SEGMENT_ROWS = 262_144
-SEGMENT_BYTES = 16 << 20
-"""A segment is written when so much has been collected: what a snapshot needs in memory."""
 
 CountUnits = Callable[[pa.RecordBatch], tuple[dict[int, int], frozenset[int]]]
 """Rows by unit of the state's chain, and the windows that the rows belong to."""
 
 
 class SnapshotWriter:
-    """Writes one state's part of one snapshot. `early` may be called by the task's thread while `rest` runs."""
+    """Writes one state's part of one snapshot: a segment whenever so much has been collected, which is what a snapshot
+    needs in memory. `early` may be called by the task's thread while `rest` runs."""
 
     def __init__(self, plan: SnapshotPlan, state: str, writer: SegmentWriter, count_units: CountUnits) -> None:
         self._plan = plan
@@ -36,9 +35,9 @@ class SnapshotWriter:
 
     def rest(self, capture: Capture) -> list[ChainFile]:
         """Everything else; all files in the order in which a restore must read them."""
-        logged = list(self._write(capture.logged()))
-        others = list(self._write(capture.pieces()))
-        return [*logged, *self._early, *others]
+        # What was logged comes before the rows that there are; those written early are none of these.
+        others = list(self._write(itertools.chain(capture.logged(), capture.pieces())))
+        return [*others, *self._early]
 
     def removal(self, rows: pa.RecordBatch) -> ChainFile:
         """A file that names what is gone."""
@@ -71,8 +70,6 @@ class SnapshotWriter:
             is_delta=self._plan.is_delta,
             is_removal=is_removal,
         )
-        if not is_removal:
-            self._plan.changed_rows += rows.num_rows - sum(counts.get(unit, 0) for unit in self._plan.renewed)
         return ChainFile(handle, self._plan.epoch, {} if is_removal else counts, contents)
 
 

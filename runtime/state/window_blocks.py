@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -80,7 +80,8 @@ class MemoryWindowState:
         blocks = self._windows[window_end]
         merged = self._reduce([block.rows for block in blocks])
         merged = merged.take(np.argsort(merged.column(0).to_numpy(), kind="stable"))
-        self._store(window_end, (Block(self.epoch_of(window_end, {block.epoch for block in blocks}), merged),))
+        epoch = self.epoch_of(window_end, {block.epoch for block in blocks}, merged.num_rows)
+        self._store(window_end, (Block(epoch, merged),))
         self._merged.add(window_end)
         return merged
 
@@ -101,8 +102,8 @@ class MemoryWindowState:
 
     def note_replaced(self, plan: SnapshotPlan) -> None:
         """Let the plan know which windows' earlier blocks do not count."""
-        self._replaced = {end: epoch for end, epoch in self._replaced.items() if epoch > self.chain.cut}
-        self._replaced.update((end, plan.epoch) for end in plan.renewed if end in self._ends())
+        self._replaced = {end: epoch for end, epoch in self._replaced.items() if epoch > self.chain.floor}
+        self._replaced.update(dict.fromkeys(plan.renewed.intersection(self.ends()), plan.epoch))
         if plan.is_delta:
             plan.replaced = {end: epoch for end, epoch in self._replaced.items() if epoch > plan.cut}
 
@@ -120,6 +121,10 @@ class MemoryWindowState:
         for end in np.unique(ends).tolist():
             self.append(end, blocks.take(np.flatnonzero(ends == end)))
 
+    def note_removed(self, window_ends: Iterable[int]) -> None:
+        """A file that is restored says that what files before it hold of these windows does not count."""
+        self._replaced.update(dict.fromkeys(window_ends, self.chain.epoch))
+
     def compact(self) -> None:
         """Merge every window that has several blocks."""
         for end, blocks in list(self._windows.items()):
@@ -127,7 +132,7 @@ class MemoryWindowState:
                 self._store(end, self.merged_runs(blocks))
 
     def merged_runs(self, blocks: Blocks) -> Blocks:
-        """One block for those of each epoch, and one for all that committed checkpoints hold."""
+        """One block for those of each epoch, or of all epochs between two cuts that committed checkpoints hold."""
         runs: list[list[Block]] = []
         for block in blocks:
             if runs and self._level(runs[-1][-1]) == self._level(block):
@@ -136,20 +141,16 @@ class MemoryWindowState:
                 runs.append([block])
         return tuple(self._merge_run(run) for run in runs)
 
-    def _ends(self) -> set[int]:
-        return set(self.ends())
-
     def _level(self, block: Block) -> int:
         """Blocks of one level may be merged: a snapshot takes all of them, or none."""
-        return max(block.epoch, self.chain.cut)
+        return self.chain.level(block.epoch)
 
-    def epoch_of(self, window_end: int, epochs: set[int]) -> int:
-        """Epoch of all blocks of a window, which are of these epochs, merged into one."""
-        levels = {max(epoch, self.chain.cut) for epoch in epochs}
-        if len(levels) == 1:
-            return levels.pop()
-        self._replaced[window_end] = self.chain.epoch
-        return self.chain.epoch
+    def epoch_of(self, window_end: int, epochs: set[int], row_count: int) -> int:
+        """Epoch of all blocks of a window, which are of these epochs, merged into one of so many rows."""
+        epoch = self.chain.joined(epochs, row_count)
+        if epoch is None:
+            epoch = self._replaced[window_end] = self.chain.epoch
+        return epoch
 
     def _merge_run(self, run: Sequence[Block]) -> Block:
         if len(run) == 1:
@@ -177,9 +178,9 @@ class MemoryWindowState:
         if len(blocks) > BLOCKS_MAX // 2 + 1:
             blocks = self.merged_runs(blocks)
         if len(blocks) > BLOCKS_MAX // 2 + 1:
-            # So many snapshots without a committed checkpoint.
+            # So many snapshots without a committed checkpoint, or files of so many old subtasks.
             rows = self._reduce([block.rows for block in blocks])
-            blocks = (Block(self.epoch_of(window_end, {block.epoch for block in blocks}), rows),)
+            blocks = (Block(self.epoch_of(window_end, {block.epoch for block in blocks}, rows.num_rows), rows),)
         return blocks
 
 

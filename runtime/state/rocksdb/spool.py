@@ -15,6 +15,8 @@ from runtime.state.row_store import TableShape
 
 MEMORY_BYTES = 1 << 20
 """A log has no more in memory."""
+ROWS_MIN = 262_144
+"""A longer log with more rows than its table is too large."""
 
 
 class SpooledPiece:
@@ -51,9 +53,12 @@ class SpooledLog(ChangeLog):
         if self.memory_bytes > MEMORY_BYTES:
             self._spool()
 
+    def is_too_large(self, table_rows: int, table_bytes: int) -> bool:
+        return self.row_count > max(ROWS_MIN, table_rows)
+
     def _spool(self) -> None:
-        """Write the youngest pieces, which are in memory, to one file per epoch."""
-        pieces, self._pieces = self._pieces, []
+        """Write the pieces that are in memory to one file per epoch."""
+        pieces, self._pieces = sorted(self._pieces, key=lambda entry: entry[0]), []
         self.memory_bytes = self.row_count = 0
         for (epoch, is_in_memory), run in itertools.groupby(pieces, key=_epoch_and_place):
             run_pieces = [piece for _, piece in run]

@@ -39,8 +39,6 @@ CHOSEN_SHARE = 0.125
 """Rows of memory chosen at once for the evictions to come: choosing looks at every row."""
 SWEPT_ROWS = 512
 """Cold rows looked at per batch for an expired time to live."""
-LOG_ROWS_MIN = 262_144
-"""A longer log of changes, with more rows than the table has, makes the next snapshot a full one."""
 
 
 class RocksKeyedTable(MemoryKeyedTable):
@@ -119,8 +117,6 @@ class RocksKeyedTable(MemoryKeyedTable):
         self._batch_number += 1
         if self.shape.ttl_ms and self._cold_count:
             self._sweep_cold()
-        if self.log.row_count > max(LOG_ROWS_MIN, self.row_count):
-            self._forget_changes()
 
     def capture(self, plan: SnapshotPlan) -> Capture:
         with self.lock:
@@ -151,7 +147,10 @@ class RocksKeyedTable(MemoryKeyedTable):
             known = LAST_WRITE_FIELD.name in names
             now = np.full(rows.num_rows, self._now())
             columns.append(rows.column(LAST_WRITE_FIELD.name) if known else pa.array(now))
-        self._store_cold(pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema))
+        cold = pa.RecordBatch.from_arrays(columns, schema=self.shape.segment_schema)
+        if self.chain.is_tracked:
+            self.log.append(self.chain.epoch, cold)
+        self._store_cold(cold)
 
     def _restore_hot_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Changes of rows that are in memory are made there, and cold rows that are removed are; the others, which
@@ -168,9 +167,14 @@ class RocksKeyedTable(MemoryKeyedTable):
         hot = slots >= 0
         changed = np.flatnonzero(hot & ~removed)
         self.store.set_rows(slots[changed], rows.take(changed))
+        self.store.changed[slots[changed]] = self.chain.epoch
         self.remove(slots[hot & removed])
         self.store.recycle()
-        self._family.delete(names.filter(pa.array(~hot & removed)).to_pylist())
+        gone = pa.array(~hot & removed)
+        if self.chain.is_tracked and gone.true_count:
+            gone_keys = rows.filter(gone).columns[: 1 + len(self.shape.keys)]
+            self.log.append(self.chain.epoch, self.shape.removals(gone_keys))
+        self._family.delete(names.filter(gone).to_pylist())
         self._counts_again = True
         return rows.filter(pa.array(~hot & ~removed))
 
@@ -291,9 +295,9 @@ class RocksKeyedTable(MemoryKeyedTable):
                 self._store_cold(rows)
                 self._preserve(slots)
                 if self.chain.is_tracked:
-                    changed = self.store.changed[slots] > self.chain.floor
-                    if changed.any():
-                        self.log.append(self.chain.epoch, rows.filter(pa.array(changed)))
+                    changed = self.store.changed[slots]
+                    for epoch in np.unique(changed[changed > self.chain.floor]).tolist():
+                        self.log.append(self.chain.level(epoch), rows.filter(pa.array(changed == epoch)))
                 self.store.remove(slots)
                 if self._prefixes is not None:
                     self._prefixes.displace(slots)

@@ -59,7 +59,7 @@ class RocksWindowState(MemoryWindowState):
             finally:
                 view.close()
             self._drop_spilled(window_end)
-            epoch = self.epoch_of(window_end, epochs)
+            epoch = self.epoch_of(window_end, epochs, sum(rows.num_rows for rows in pending))
             self._store(window_end, tuple(Block(epoch, rows) for rows in pending))
         return super().merge(window_end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.checkpoint.segment_order import merged
 from runtime.checkpoint.snapshot import OperatorRestore, SegmentHandle
 from runtime.key_groups import hash_columns, key_group
 from runtime.state.backends import open_backend
@@ -35,15 +37,18 @@ Handles = tuple[SegmentHandle, ...]
 def small_limits(choice: random.Random) -> Iterator[None]:
     """Chains that are worn soon, pieces of a few rows, memory for next to nothing."""
     limits = {
-        "runtime.state.segment_chain.WHOLE_ROWS_MAX": choice.choice((0, 0, 20)),
-        "runtime.state.segment_chain.WORN_ROWS_MIN": choice.choice((0, 10, 1_000)),
-        "runtime.state.segment_chain.CHECKPOINTS_MAX": choice.choice((2, 4, 24)),
+        "runtime.state.segment_merging.SEGMENT_ROWS": choice.choice((3, 30, 30, 200, 262_144)),
+        "runtime.state.segment_merging.ROW_BYTES": choice.choice((64, 100_000)),
+        "runtime.state.segment_merging.LIGHT": choice.choice((2, 20)),
+        "runtime.state.segment_merging.FAN_IN": choice.choice((2, 4)),
+        "runtime.state.segment_merging.WORN_ROWS_MIN": choice.choice((0, 10, 1_000)),
+        "runtime.state.segment_merging.FILES_MIN": choice.choice((2, 8, 64)),
         "runtime.state.snapshot_writer.SEGMENT_ROWS": choice.choice((5, 50, 262_144)),
         "runtime.state.table_snapshot.CAPTURED_ROWS": choice.choice((3, 16_384)),
         "runtime.state.table_snapshot.PRESERVED_ROWS_MAX": choice.choice((4, 262_144)),
-        "runtime.state.keyed_table.LOG_BYTES_MIN": choice.choice((1, 1 << 20, 1 << 20)),
+        "runtime.state.change_log.BYTES_MIN": choice.choice((1, 1 << 20, 1 << 20)),
         "runtime.state.rocksdb.spool.MEMORY_BYTES": choice.choice((100, 1 << 20)),
-        "runtime.state.rocksdb.table.LOG_ROWS_MIN": choice.choice((5, 1 << 20, 1 << 20)),
+        "runtime.state.rocksdb.spool.ROWS_MIN": choice.choice((5, 1 << 20, 1 << 20)),
     }
     with ExitStack() as stack:
         for name, value in limits.items():
@@ -251,24 +256,84 @@ def test_only_what_changed_is_written_and_a_restored_job_goes_on_with_its_chain(
     again.close()
 
 
+@contextmanager
+def small_segments(rows: int) -> Iterator[None]:
+    with (
+        mock.patch("runtime.state.segment_merging.SEGMENT_ROWS", rows),
+        mock.patch("runtime.state.snapshot_writer.SEGMENT_ROWS", rows),
+    ):
+        yield
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_chain_stays_bounded_and_no_checkpoint_writes_everything(tmp_path: Path, backend: str) -> None:
-    made, table = opened(tmp_path, backend)
-    add(table, range(100_000))
-    written: list[int] = []
-    for checkpoint_id in range(1, 60):
-        handles = made.capture(checkpoint_id)()
-        made.committed(checkpoint_id)
-        written.append(sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id))
-        first = checkpoint_id * 3_000 % 97_000
-        add(table, range(first, first + 3_000))
-        (state,) = made._tables.values()  # type: ignore[attr-defined]
-        assert state.chain.row_count <= 3 * 100_000
+    with small_segments(8_192):
+        made, table = opened(tmp_path, backend)
+        add(table, range(100_000))
+        written: list[int] = []
+        for checkpoint_id in range(1, 60):
+            handles = made.capture(checkpoint_id)()
+            made.committed(checkpoint_id)
+            written.append(sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id))
+            first = checkpoint_id * 3_000 % 97_000
+            add(table, range(first, first + 3_000))
+            (state,) = made._tables.values()  # type: ignore[attr-defined]
+            assert state.chain.row_count <= 2 * 100_000
+        made.close()
     assert written[0] == 100_000
-    # Three rows for each that changed, and a key group's more.
-    assert max(written[1:]) <= 3 * 3_000 + 2 * 100_000 // MAX_PARALLELISM
-    assert len({handle.checkpoint_id for handle in handles}) < 59
-    made.close()
+    # Three rows for each that changed, and some segments' more.
+    assert max(written[1:]) <= 3 * 3_000 + 3 * 8_192
+    assert sum(written[1:]) <= 3 * 3_000 * 58
+    assert len({handle.path for handle in handles}) < 59
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_growing_table_is_written_a_logarithmic_number_of_times(tmp_path: Path, backend: str) -> None:
+    """Also when the job starts again and again, and with rows that go."""
+    rows_each, segment_rows, handles, written = 100, 4_096, Handles(), 0
+    with small_segments(segment_rows):
+        made, table = opened(tmp_path, backend)
+        for checkpoint_id in range(1, 101):
+            first = checkpoint_id * rows_each
+            add(table, range(first, first + rows_each))
+            keys = [pa.array([first - 50], pa.int64())]
+            table.remove(table.find(keys, key_group(hash_columns(keys), MAX_PARALLELISM)))
+            handles = made.capture(checkpoint_id)()
+            made.committed(checkpoint_id)
+            own = sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id)
+            assert own <= rows_each + segment_rows * 3 // 2
+            # Files are half full but for the youngest of each level.
+            assert len({h.path for h in handles}) <= 2 * first // segment_rows + 3 * 5
+            written += own
+            if checkpoint_id % 10 == 0:
+                made.close()
+                made, table = opened(tmp_path, backend, handles)
+                assert table.row_count == 100 * checkpoint_id - checkpoint_id + 1
+        made.close()
+    assert written <= 3 * 100 * rows_each * math.log(segment_rows / rows_each, 4)
+
+
+def test_the_small_files_of_all_old_subtasks_are_merged_after_a_rescale(tmp_path: Path) -> None:
+    shape = Shape("hashmap", (pa.int64(),))
+    choice = random.Random(1)
+    pairs = [Pair(tmp_path, shape, (), subtask, 4) for subtask in range(4)]
+    chains: list[Handles] = [()] * 4
+    with mock.patch("runtime.state.segment_merging.SEGMENT_ROWS", 100):
+        for checkpoint_id in range(1, 8):
+            for index, pair in enumerate(pairs):
+                pair.batch(choice, 150 if checkpoint_id == 1 else 4, 400)
+                chains[index] = pair.backend.capture(checkpoint_id)()
+                pair.backend.committed(checkpoint_id)
+        handles = merged(chains)
+        one = Pair(tmp_path, shape, handles)
+        for pair in pairs:
+            one.model.rows.update(pair.model.rows)
+        after = one.backend.capture(8)()
+        assert len(after) < len(handles) // 2
+        again = Pair(tmp_path, shape, after)
+    assert contents(again.table) == contents(one.table) == one.expected()
+    for pair in (*pairs, one, again):
+        pair.close()
 
 
 def test_dropped_windows_leave_the_chain(tmp_path: Path) -> None:
@@ -291,7 +356,7 @@ def test_dropped_windows_leave_the_chain(tmp_path: Path) -> None:
 def test_a_time_to_live_frees_memory_disk_and_checkpoints(tmp_path: Path, backend: str) -> None:
     choice = random.Random(3)
     shape = Shape(backend, (pa.int64(),), ttl_ms=100)
-    with small_limits(choice), mock.patch("runtime.state.keyed_table.LOG_BYTES_MIN", 1 << 20):
+    with small_limits(choice), mock.patch("runtime.state.change_log.BYTES_MIN", 1 << 20):
         pair = Pair(tmp_path, shape)
         for _ in range(10):
             pair.batch(choice, 100, variety=1_000)
