@@ -41,13 +41,15 @@ class OrderKeys:
     def __init__(self, order: Sequence[SortKey], kinds: Sequence[pa.DataType]) -> None:
         """`kinds` are the types of the rows' columns; those of the order are found by index."""
         self.order = tuple(order)
+        self.columns = tuple(key.index for key in self.order)
         self.lead_column = self.order[0].index if self.order else None
         """The column that leads are made of."""
         self.is_exact = len(self.order) < 2 and all(_is_one_word(kinds[key.index]) for key in self.order)
         """Whether rows that share a lead are peers (but see LEAD_ENDS)."""
 
     def codes(self, columns: Sequence[Array], row_count: int) -> Ints:
-        """A number per row: smaller ones come first, peers share one. `columns` are all columns of the rows."""
+        """A number per row: smaller ones come first, peers share one. `columns` are all columns of the rows; only
+        those of the order are looked at."""
         words = [word for key in self.order for word in _words(columns[key.index], key)]
         if not words or row_count == 0:
             return np.zeros(row_count, dtype=np.int64)

@@ -32,7 +32,7 @@ from runtime.operators.rank_entries import (
     ranks_of,
     run_of,
 )
-from runtime.operators.rank_rest import RestRows, lowest_counts
+from runtime.operators.rank_rest import RestRows, counts_after, lowest_counts
 from runtime.operators.rank_rows import PartitionKeys, RankedRows, RankRows
 from runtime.state.protocol import Slots
 
@@ -60,7 +60,7 @@ class Touched(msgspec.Struct, frozen=True):
 class RankOperator(RetractingOperator):
     """The table holds a row per (partition, arrival number): over inserts those that rank up to `last`, else all. Over
     inserts a partition that is full also has a bound, so that most rows are turned away by one comparison. Over changes
-    with an upsert key the rows of a large partition that are far behind are in a table of their own (`RestRows`)."""
+    the rows of a large partition that are far behind are in a table of their own (`RestRows`)."""
 
     def __init__(self, node: Rank, context: OperatorContext) -> None:
         super().__init__(node.uid, context)
@@ -81,10 +81,11 @@ class RankOperator(RetractingOperator):
         self._rows = RankRows(
             self._backend, self._row_schema, self._keys, ttl_ms=self._node.state_ttl_ms, has_bounds=has_bounds
         )
-        key = self._node.upsert_key
-        is_numbered = self._node.function is RankFunction.ROW_NUMBER and self._node.last <= _REST_LAST_MAX
-        if self._retracting and key is not None and is_numbered and not self._node.state_ttl_ms:
-            self._rest = RestRows(self._backend, self._row_schema, self._keys, key, self._node.last)
+        node = self._node
+        if self._retracting and node.last <= _REST_LAST_MAX and not node.state_ttl_ms:
+            self._rest = RestRows(
+                self._backend, self._row_schema, self._keys, node.upsert_key, node.function, node.last
+            )
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Raises StateTooLargeError."""
@@ -97,10 +98,10 @@ class RankOperator(RetractingOperator):
         touched = self._touched(batch.data)
         entries, near, unknown = self._entries(batch, touched)
         if self._rest is not None and touched.rest_counts.any():
-            lowest = lowest_counts(touched.run, entries, near)
-            short = np.flatnonzero((lowest < self._node.last) & (touched.rest_counts > 0))
+            missing = self._node.last - self._near_counts(touched, entries, near)
+            short = np.flatnonzero((missing > 0) & (touched.rest_counts > 0))
             if len(short):
-                self._bring_near(touched, short)
+                self._bring_near(self._rest, touched, short, missing[short])
                 touched = self._touched(batch.data)
                 entries, near, unknown = self._entries(batch, touched)
         self._ignored += unknown
@@ -170,9 +171,9 @@ class RankOperator(RetractingOperator):
         if self._rest is not None and counts.any():
             which, slots = self._concerned(self._rest, ordered, run, groups, counts)
             if len(slots):
-                more, numbers = self._rest.read(slots)
+                places, more, numbers = self._rest.read(slots)
                 columns = [Values(near, far).array for near, far in zip(columns, more, strict=True)]
-                parts = ((stored.partitions, which), (stored.slots, slots), (stored.numbers, numbers))
+                parts = ((stored.partitions, which[places]), (stored.slots, slots[places]), (stored.numbers, numbers))
                 stored = Stored(*(np.concatenate(part) for part in parts))
         ranked = RankedRows(columns, ordered.columns)
         codes = self._order.codes(ranked.columns, len(ranked))
@@ -181,7 +182,7 @@ class RankOperator(RetractingOperator):
     def _concerned(
         self, rest: RestRows, rows: pa.RecordBatch, run: Run, groups: KeyGroups, counts: Ints
     ) -> tuple[Ints, Slots]:
-        """Partition and slot of the rows of the rest that have the upsert key of a row of the batch."""
+        """Partition and slot of the rows of the rest that a row of the batch may concern."""
         asked = np.flatnonzero(counts[run.partitions] > 0)
         some = rows.take(asked)
         slots = rest.find(self._keys.of(some), some.columns, groups[run.partitions[asked]])
@@ -189,13 +190,18 @@ class RankOperator(RetractingOperator):
         known = found >= 0
         return run.partitions[asked[first[known]]], found[known]
 
-    def _bring_near(self, touched: Touched, partitions: Ints) -> None:
+    def _near_counts(self, touched: Touched, entries: Entries, near: Bools) -> Ints:
+        """Per partition how many ranks the near entries fill whenever it is looked at what is shown."""
+        if self._node.emission is Emission.NET:
+            return counts_after(entries, near, self._range.function)
+        return lowest_counts(touched.run, entries, near, self._range.function)
+
+    def _bring_near(self, rest: RestRows, touched: Touched, partitions: Ints, missing: Ints) -> None:
         """More rows of partitions are needed than are near."""
-        assert self._rest is not None
-        run, index = touched.run, pa.array(partitions)
+        index: Any = pa.array(partitions)
         keys = [key.take(index) for key in touched.keys]
-        batch_rows = (run.ends - run.starts)[partitions]
-        self._rest.bring_near(keys, touched.groups[partitions], batch_rows, self._order, self._rows)
+        concerned = touched.stored.slots[touched.near_count :]
+        rest.bring_near(keys, touched.groups[partitions], missing, concerned, self._order, self._rows)
 
     def _entries(self, batch: Batch, touched: Touched) -> tuple[Entries, Bools, int]:
         """The rows at hand, which of them are near (no row of the rest comes before those), and the number of removals
@@ -210,7 +216,11 @@ class RankOperator(RetractingOperator):
             np.maximum.at(bounds, stored.partitions[: touched.near_count], codes[: touched.near_count])
             is_near = entries.places < touched.near_count
             is_new = entries.places >= len(stored.slots)
-            near = is_near | (is_new & (entries.codes < bounds[entries.partitions])) | ~parted[entries.partitions]
+            own_bounds = bounds[entries.partitions]
+            # A row number is larger than those of all peers that are there; peers of one rank stay together.
+            is_numbered = self._range.function is RankFunction.ROW_NUMBER
+            is_better = entries.codes < own_bounds if is_numbered else entries.codes <= own_bounds
+            near = is_near | (is_new & is_better) | ~parted[entries.partitions]
         return entries, near, 0 if lives is None else lives.unknown
 
     def _lives(self, batch: Batch, touched: Touched) -> Lives:
@@ -230,7 +240,7 @@ class RankOperator(RetractingOperator):
         if not self._retracting:
             stays = entries.better(stays, self._range.function) < self._range.last
         if self._rest is not None:
-            far = self._rest.far(entries, near)
+            far = self._rest.far(entries, near, touched.rest_counts)
             stays &= ~far
             self._store_rest(self._rest, touched, entries, far | (entries.stays & ~near))
         lasting = entries.slots[stays]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from planner.ir.ranks import RankFunction
 from runtime.operators.group_aggregate_output import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from runtime.operators.group_aggregate_scan import Bools, Ints
-from runtime.operators.rank_entries import Entries, Run
+from runtime.operators.rank_entries import Entries, Run, turns_of
 from runtime.operators.rank_history import History
 
 Array = Any
@@ -292,13 +292,7 @@ class EveryChange:
     def _follow_groups(self, partition_count: int) -> Bools:
         """A history of groups of peers beside that of entries. Returns at which events a group comes or goes."""
         groups = self._entries.groups[self._items]
-        order = np.argsort(groups, kind="stable")
-        ordered, signs = groups[order], self._signs[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        totals = np.cumsum(signs)
-        sizes = totals - np.repeat(totals[starts] - signs[starts], np.diff(np.append(starts, len(order))))
-        turns = np.zeros(len(order), dtype=np.bool_)
-        turns[order] = sizes == (signs > 0)
+        turns = turns_of(groups, self._signs)
         self._group_moments = np.concatenate(([0], np.cumsum(turns)))
         self._group_history = History(groups[turns], self._signs[turns], len(self._entries.group_starts))
         entries = self._entries

@@ -262,6 +262,20 @@ def lives_by_content(run: Run, known_partitions: Ints, identities: Ints, adds: B
     return Lives(is_add, ends, int(np.count_nonzero(~entering) - len(found)))
 
 
+def turns_of(groups: Ints, signs: Ints) -> Bools:
+    """At which events, in order of time, a group's first entry comes (its sign is 1) or its last one goes (-1)."""
+    turns = np.zeros(len(groups), dtype=np.bool_)
+    if not len(groups):
+        return turns
+    order = np.argsort(groups, kind="stable")
+    ordered, own = groups[order], signs[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    totals = np.cumsum(own)
+    sizes = totals - np.repeat(totals[starts] - own[starts], np.diff(np.append(starts, len(order))))
+    turns[order] = sizes == (own > 0)
+    return turns
+
+
 def ranks_of(partitions: Ints, codes: Ints, function: RankFunction) -> Ints:
     """Ranks, from 1, of rows in order of partition and code."""
     count = len(partitions)

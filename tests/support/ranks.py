@@ -84,8 +84,11 @@ def batch_of(changes: Sequence[Change], *, kinds: bool, types: Sequence[DataType
     return Batch(rows, pa.array([kind for kind, _ in changes], pa.int8()) if kinds else None)
 
 
-def cut(rng: random.Random, changes: Sequence[Change]) -> list[Sequence[Change]]:
-    parts, largest = [], rng.choice((1, 4, 30, 300))
+def cut(
+    rng: random.Random, changes: Sequence[Change], sizes: Sequence[int] = (1, 4, 30, 300)
+) -> list[Sequence[Change]]:
+    """Pieces of at most one of `sizes`."""
+    parts, largest = [], rng.choice(sizes)
     while changes:
         size = rng.randint(1, largest)
         parts.append(changes[:size])

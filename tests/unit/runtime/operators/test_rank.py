@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,64 +10,16 @@ import pytest
 
 from planner.ir import types as t
 from planner.ir.operators import Emission
-from planner.ir.ranks import Rank, RankFunction, SortKey
-from planner.ir.types import ChangelogMode
+from planner.ir.ranks import Rank, SortKey
 from runtime.operators import rank_rest
 from runtime.operators.rank import RankOperator
 from runtime.operators.registry import build_ordering
 from tests.support.aggregates import Folded, Row, WallClock, rows_of
-from tests.support.ranks import (
-    SCHEMA,
-    UNIQUE,
-    Change,
-    Entry,
-    RankReference,
-    Subtasks,
-    batch_of,
-    cut,
-    random_order,
-    random_row,
-    schema_of,
-    shown,
-)
-
-F = RankFunction
-Output = list[tuple[str, Row]]
+from tests.support.rank_runs import F, Output, check_run, rank_node
+from tests.support.ranks import UNIQUE, Change, Subtasks, batch_of, random_order, random_row
 
 
-def rank_node(
-    function: RankFunction = F.ROW_NUMBER,
-    keys: tuple[int, ...] = (0,),
-    order: tuple[SortKey, ...] = (SortKey(1),),
-    first: int = 1,
-    last: int = 2,
-    puts_out_rank: bool = True,
-    *,
-    retracting: bool = False,
-    upsert_key: tuple[int, ...] | None = None,
-    types: Any = SCHEMA,
-    **options: Any,
-) -> Rank:
-    mode = ChangelogMode.RETRACT if retracting else ChangelogMode.INSERT_ONLY
-    return Rank(
-        "operator",
-        "rank",
-        function,
-        keys,
-        order,
-        first,
-        last,
-        puts_out_rank,
-        mode,
-        upsert_key,
-        schema_of(types, ranked=puts_out_rank),
-        **options,
-    )
-
-
-def random_changes(
-    rng: random.Random, count: int, *, retracting: bool, upsert_key: tuple[int, ...] | None
-) -> list[Change]:
+def random_changes(rng: random.Random, count: int, *, retracting: bool) -> list[Change]:
     """Rows, their removals, and now and then a removal of what is not there or a row that replaces another one."""
     there: list[Row] = []
     changes: list[Change] = []
@@ -104,117 +55,14 @@ def random_node(rng: random.Random, *, retracting: bool, emission: Emission, **o
     )
 
 
-def difference(node: Rank, old: list[tuple[Entry, int]], new: list[tuple[Entry, int]]) -> Output:
-    """The changes of one row from one ranking to another; their order among each other is checked by folding."""
-    by_rank = node.function is F.ROW_NUMBER and (node.puts_out_rank or node.first == node.last)
-    was = {rank if by_rank else id(entry): (entry, rank) for entry, rank in old}
-    now = {rank if by_rank else id(entry): (entry, rank) for entry, rank in new}
-    removed: Output = []
-    added: Output = []
-    for name in {**was, **now}:
-        before, after = was.get(name), now.get(name)
-        if before is not None and after is not None:
-            if before[0] is after[0] and (before[1] == after[1] or not node.puts_out_rank):
-                continue
-            removed.append(("-U", row_of(node, *before)))
-            added.append(("+U", row_of(node, *after)))
-        elif before is not None:
-            removed.append(("-D", row_of(node, *before)))
-        elif after is not None:
-            added.append(("+I", row_of(node, *after)))
-    return removed + added
-
-
-def row_of(node: Rank, entry: Entry, rank: int) -> Row:
-    return shown((*entry.row, rank) if node.puts_out_rank else entry.row)
-
-
-def every_step(node: Rank, reference: RankReference, kind: int, row: Row) -> list[Output]:
-    """The outputs of one row: of a row that replaces another one two."""
-    partition = reference.partition_of(row)
-    before = reference.ranked(partition)
-    steps = []
-    if kind in (0, 2) and node.upsert_key is not None:
-        reference.apply(3, row)
-        between = reference.ranked(partition)
-        steps.append(difference(node, before, between))
-        before = between
-    reference.apply(kind, row)
-    steps.append(difference(node, before, reference.ranked(partition)))
-    return steps
-
-
 def run(seed: int, folder: Path, node: Rank, *, retracting: bool, backend: str = "hashmap") -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_rest, "NEAR_ROWS", random.Random(seed).choice((0, 1, 4)))
-        run_with_few_near(seed, folder, node, retracting=retracting, backend=backend)
-
-
-def run_with_few_near(seed: int, folder: Path, node: Rank, *, retracting: bool, backend: str) -> None:
     rng = random.Random(seed)
-    changes = random_changes(rng, rng.choice((20, 60, 250)), retracting=retracting, upsert_key=node.upsert_key)
-    reference = RankReference(node)
-    subtasks = Subtasks(
-        lambda context: build_ordering(node, context), folder, node.keys, 1 if not node.keys else 2, backend=backend
-    )
-    folded = Folded()
-    rescales = 2
-    for part in cut(rng, changes):
-        old = {partition: reference.ranked(partition) for partition in reference.partitions}
-        expected: dict[Row, list[Output]] = {}
-        for kind, row in part:
-            unknown = reference.unknown
-            steps = every_step(node, reference, kind, row)
-            if kind in (0, 2):
-                reference.unknown = unknown
-            expected.setdefault(reference.partition_of(row), []).extend(steps)
-        got = [(kind, shown(row)) for kind, row in rows_of(subtasks.process(batch_of(part, kinds=retracting)))]
-        folded.apply(got)
-        for partition in {reference.partition_of(row) for _, row in part}:
-            own = [change for change in got if reference.partition_of(change[1]) == partition]
-            if node.emission is Emission.EVERY:
-                for step in expected[partition]:
-                    assert Counter(own[: len(step)]) == Counter(step), (node, partition, expected[partition], own)
-                    own = own[len(step) :]
-                assert not own
-            else:
-                wanted = net(node, old.get(partition, []), reference.ranked(partition))
-                assert Counter(own) == Counter(wanted), (node, own, wanted)
-        if rng.random() < 0.1 and rescales:
-            rescales -= 1
-            subtasks.rescale(rng.choice((1, 2, 3)) if node.keys else 1)
-    final = Counter(row_of(node, *ranked) for p in reference.partitions for ranked in reference.ranked(p))
-    assert folded.rows == final
-    if retracting:
-        assert subtasks.count("numRetractionsWithoutState") == reference.unknown
-        assert subtasks.count("numRowsStored") == reference.row_count
-    subtasks.close()
-
-
-def net(node: Rank, old: list[tuple[Entry, int]], new: list[tuple[Entry, int]]) -> Output:
-    """What must be put out: by rank, by upsert key or by equal rows."""
-    by_rank = node.function is F.ROW_NUMBER and (node.puts_out_rank or node.first == node.last)
-    updates = by_rank or node.puts_out_rank
-
-    def named(ranking: list[tuple[Entry, int]]) -> dict[Any, Row]:
-        names: dict[Any, Row] = {}
-        copies: Counter[Any] = Counter()
-        for entry, rank in ranking:
-            columns = node.upsert_key if node.upsert_key is not None else range(len(entry.row))
-            name: Any = rank if by_rank else shown([entry.row[i] for i in columns])
-            names[name, copies[name]] = row_of(node, entry, rank)
-            copies[name] += 1
-        return names
-
-    was, now = named(old), named(new)
-    output: Output = []
-    for name in {**was, **now}:
-        if was.get(name) == now.get(name):
-            continue
-        both = updates and name in was and name in now
-        output += [("-U" if both else "-D", was[name])] if name in was else []
-        output += [("+U" if both else "+I", now[name])] if name in now else []
-    return output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_rest, "NEAR_ROWS", rng.choice((0, 1, 4)))
+        patch.setattr(rank_rest, "NEAR_PER_ROOT", rng.choice((0, 1)))
+        count = rng.choice((20, 60, 250))
+        changes = random_changes(rng, count, retracting=retracting)
+        check_run(rng, folder, node, changes, backend=backend)
 
 
 @pytest.mark.parametrize("emission", list(Emission))
