@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from runtime.checkpoint.snapshot import SegmentHandle
 from runtime.operators.protocol import KeyGroupRange
-from runtime.state import segment_merging
+from runtime.state import segment_chain, segment_merging
 from runtime.state.segment_chain import ChainFile, SnapshotPlan, TableChain
 from runtime.state.segment_merging import FAN_IN, FILES_MIN, FILES_PER_SEGMENT, Wear, rows_to_renew, steps_to_merge
 
@@ -208,3 +208,55 @@ def test_files_of_many_restores_or_of_others_are_renewed_little_by_little() -> N
     # One of eight new owners of a table: the files are those of all.
     shared = Wear(live_rows=100_000, read_rows=100_000, named_rows=800_000, weight=800_000, file_count=800)
     assert rows_to_renew(shared) == 100_000 // 16
+
+
+def test_what_was_renewed_since_the_cut_is_renewed_again() -> None:
+    """The files before it are not read for these key groups any more."""
+    chain = TableChain(KeyGroupRange(0, 3))
+    chain.start()
+
+    def commit(rows_by_group: dict[int, int]) -> SnapshotPlan:
+        plan = chain.begin(chain.epoch, 2_000, full=False)
+        rows = sum(rows_by_group.values())
+        handle = SegmentHandle(f"f{plan.epoch}", "t", min(rows_by_group), max(rows_by_group), rows, rows, "")
+        chain.settle(plan)
+        chain.finish(plan, [ChainFile(handle, plan.epoch, rows_by_group)])
+        chain.committed(plan.checkpoint_id)
+        return plan
+
+    with pytest.MonkeyPatch.context() as patch:
+        commit({0: 500, 1: 500, 2: 500, 3: 500})
+        patch.setattr(segment_chain, "rows_to_renew", lambda wear: 500)
+        assert commit({0: 5, 1: 5, 2: 5, 3: 5}).renewed == {0}
+        patch.setattr(segment_chain, "rows_to_renew", lambda wear: 0)
+        assert commit({2: 10}).renewed == frozenset()
+        patch.setattr(segment_chain, "steps_to_merge", len)
+        plan = commit({0: 5, 1: 5, 2: 15, 3: 5})
+    assert (plan.cut, plan.renewed) == (1, frozenset({0}))
+    assert [(file.handle.path, file.handle.key_group_first) for file in chain._files] == [("f1", 1), ("f4", 0)]
+
+
+def test_a_cut_that_is_gone_does_not_come_back() -> None:
+    """Two checkpoints in flight; what the first one has merged the second one cannot take apart."""
+    chain = TableChain(KeyGroupRange(0, 0))
+    chain.start()
+
+    def written(plan: SnapshotPlan, rows: int) -> None:
+        chain.settle(plan)
+        handle = SegmentHandle(f"f{plan.epoch}", "t", 0, 0, rows, rows, "")
+        chain.finish(plan, [ChainFile(handle, plan.epoch, {0: rows})])
+
+    for rows in (2_000, 3, 3):
+        plan = chain.begin(chain.epoch, 2_000, full=False)
+        written(plan, rows)
+        chain.committed(plan.checkpoint_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_chain, "steps_to_merge", len)
+        merging = chain.begin(4, 2_000, full=False)
+    other = chain.begin(5, 2_000, full=False)
+    assert (merging.cut, other.cut) == (1, 3)
+    for plan in (merging, other):
+        written(plan, 9)
+        chain.committed(plan.checkpoint_id)
+    # A row of epoch 2 belongs with those of epoch 4 since the first of the two.
+    assert [chain.level(epoch) for epoch in (1, 2, 3, 4, 5, 6)] == [1, 5, 5, 5, 5, 6]
