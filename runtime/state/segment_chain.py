@@ -74,6 +74,7 @@ class SegmentChain(ABC):
         self._files: tuple[ChainFile, ...] = ()
         self._renewed_at: dict[int, int] = {}
         self._dead_rows_left: int | None = None
+        """After the last renewal; None: the chain was inherited, and that is not known."""
         self._pending: list[SnapshotPlan] = []
 
     @property
@@ -123,6 +124,9 @@ class SegmentChain(ABC):
         """The barrier of a checkpoint. `full`: the snapshot must stand alone."""
         epoch, self.epoch = self.epoch, self.epoch + 1
         cut, renewed = EVERYTHING, frozenset[int]()
+        if self._dead_rows_left is None:
+            # Not all that are there: a job restarted often would never renew.
+            self._dead_rows_left = min(max(0, self.row_count - live_rows), live_rows)
         if not full and self.cut != EVERYTHING:
             rows = rows_to_renew(self._wear(live_rows))
             if rows == 0:
@@ -177,10 +181,8 @@ class SegmentChain(ABC):
         large = [step for step, step_weight in enumerate(self._step_weights(), start=1) if is_large(step_weight)]
         self._cuts = self._cuts[large[-1] if large else 0 :]
         self._renewed_at = self._renewed_since(plan)
-        dead_rows = self.row_count - plan.live_rows
-        if plan.renews or not plan.is_delta or self._dead_rows_left is None:
-            self._dead_rows_left = dead_rows
-        self._dead_rows_left = min(self._dead_rows_left, dead_rows)
+        dead_rows, left = self.row_count - plan.live_rows, self._dead_rows_left
+        self._dead_rows_left = dead_rows if plan.renews or not plan.is_delta or left is None else min(left, dead_rows)
 
     def _wear(self, live_rows: int) -> Wear:
         read_rows = self.row_count
@@ -191,7 +193,7 @@ class SegmentChain(ABC):
             named_rows=sum(handle.row_count for handle in handles),
             weight=sum(_weight(handle) for handle in handles),
             file_count=len(handles),
-            dead_rows_left=read_rows - live_rows if self._dead_rows_left is None else self._dead_rows_left,
+            dead_rows_left=self._dead_rows_left or 0,
             unit_rows=self._unit_rows(live_rows),
         )
 
@@ -230,7 +232,15 @@ class TableChain(SegmentChain):
         return max(1, live_rows // max(1, len(self._groups)))
 
     def _choose(self, rows: int, live_rows: int) -> frozenset[int]:
-        oldest_first = sorted(self._groups, key=lambda group: self._renewed_at.get(group, EVERYTHING))
+        # What was renewed before a restart is seen by the files that are left of it.
+        oldest_file: dict[int, int] = {}
+        for number, file in enumerate(self._files):
+            for group in range(file.handle.key_group_first, file.handle.key_group_last + 1):
+                oldest_file.setdefault(group, number)
+        last = len(self._files)
+        oldest_first = sorted(
+            self._groups, key=lambda g: (self._renewed_at.get(g, EVERYTHING), oldest_file.get(g, last))
+        )
         return frozenset(oldest_first[: max(1, rows // self._unit_rows(live_rows))])
 
     def _counting(self, plan: SnapshotPlan) -> list[ChainFile]:

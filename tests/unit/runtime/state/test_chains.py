@@ -313,6 +313,33 @@ def test_a_growing_table_is_written_a_logarithmic_number_of_times(tmp_path: Path
     assert written <= 3 * 100 * rows_each * math.log(segment_rows / rows_each, 4)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("checkpoints_each", [2, 5])
+def test_a_job_that_is_restarted_often_renews_its_chain_as_one_that_runs_on(
+    tmp_path: Path, backend: str, checkpoints_each: int
+) -> None:
+    row_count, segment_rows, choice = 4_000, 200, random.Random(1)
+    with small_segments(segment_rows), mock.patch("runtime.state.segment_merging.WORN_ROWS_MIN", 16):
+        made, table = opened(tmp_path, backend)
+        add(table, range(row_count))
+        for checkpoint_id in range(1, 150):
+            handles = made.capture(checkpoint_id)()
+            made.committed(checkpoint_id)
+            (state,) = made._tables.values()  # type: ignore[attr-defined]
+            assert state.chain.row_count <= 2 * row_count + 2 * segment_rows
+            assert sum({h.path: h.row_count for h in handles}.values()) <= 4 * row_count + segment_rows
+            own = sum(h.row_count for h in handles if h.checkpoint_id == checkpoint_id)
+            assert own <= 4 * segment_rows or checkpoint_id == 1
+            for _ in range(4):
+                first = choice.randrange(row_count - 10)
+                add(table, range(first, first + 10))
+            if checkpoint_id % checkpoints_each == 0:
+                made.close()
+                made, table = opened(tmp_path, backend, handles)
+                assert table.row_count == row_count
+        made.close()
+
+
 def test_the_small_files_of_all_old_subtasks_are_merged_after_a_rescale(tmp_path: Path) -> None:
     shape = Shape("hashmap", (pa.int64(),))
     choice = random.Random(1)
