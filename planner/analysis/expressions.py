@@ -14,6 +14,7 @@ from planner.analysis import call_nodes, leaves, operator_nodes, operators, quer
 from planner.analysis.binder import Binder, Block
 from planner.analysis.outer import OuterNames
 from planner.analysis.scope import Scope
+from planner.errors import SqlError, SqlState
 from planner.ir.expressions import Expression, InputRef, walk
 from planner.sql import nodes
 from planner.sql.nodes import span_of
@@ -64,7 +65,8 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
 
 class ExpressionBinder:
     """Binds expressions against `scope`. `script` is the text that spans point into; `outer` and `block` as in Binder.
-    `aliases` are names that mean an expression and hide columns (those of SELECT, in ORDER BY and QUALIFY)."""
+    `aliases` are names that mean an expression and hide columns (those of SELECT, in ORDER BY and QUALIFY); one that
+    two items have means None."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class ExpressionBinder:
         self.aggregates_refused_in = aggregates_refused_in
         self.outer = outer
         self.block = block
-        self.aliases: dict[str, Expression] = {}
+        self.aliases: dict[str, Expression | None] = {}
 
     def bind(self, node: exp.Expr) -> Expression:
         if self.aliases and isinstance(node, nodes.NamePath):
@@ -94,7 +96,14 @@ class ExpressionBinder:
     def alias(self, node: nodes.NamePath) -> Expression | None:
         """What the name means as an alias; one with a qualifier is a column's."""
         parts = node.args["expressions"]
-        return self.aliases.get(parts[0].this) if len(parts) == 1 else None
+        if len(parts) != 1 or parts[0].this not in self.aliases:
+            return None
+        value = self.aliases[parts[0].this]
+        if value is None:
+            message = f"`{parts[0].this}` is ambiguous: several items of SELECT have this name"
+            hint = "Give one of them another name."
+            raise SqlError(SqlState.AMBIGUOUS_COLUMN, message, span=span_of(node), hint=hint)
+        return value
 
     def condition(self, node: exp.Expr, where: str) -> Expression:
         """A BOOLEAN expression; `where` names its clause."""

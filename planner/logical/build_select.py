@@ -149,7 +149,8 @@ class SelectBuilder(FromBuilder):
                     name = unlike(column.name, {c.name for c in columns})
                     columns.append(Column(name, column.value.type, column.lost))
                 continue
-            expression = binder.bind(item.this)
+            with without_aliases("Another item", _aliases(items), self.script):
+                expression = binder.bind(item.this)
             lost = lost_reason(expression, binder.text_of(item.this), binder.scope)
             columns.append(Column(_item_name(item, len(columns)), expression.type, lost))
             values.append(expression)
@@ -196,7 +197,8 @@ class SelectBuilder(FromBuilder):
             if isinstance(item.this, nodes.AllColumns):
                 message = "* cannot stand beside GROUP BY or aggregates"
                 raise SqlError(SqlState.GROUPING_ERROR, message, span=span_of(item))
-            values.append(binder.bind(item.this))
+            with without_aliases("Another item", _aliases(items), self.script):
+                values.append(binder.bind(item.this))
             name = _item_name(item, len(columns))
             columns.append(Column(name, values[-1].type, binder.lost_reason(values[-1])))
         return _Items(tuple(values), tuple(columns))
@@ -282,21 +284,27 @@ def _sort_keys(
     return keys
 
 
-def _alias_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression]:
-    """What the aliases of SELECT mean; a name that two items have means a column."""
+def _alias_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression | None]:
+    """What the aliases of SELECT mean."""
     names = _aliases(node.args["expressions"])
-    by_name = [(c.name, v) for c, v in zip(items.columns, items.values, strict=True) if c.name in names]
-    return {name: value for name, value in by_name if sum(n == name for n, _ in by_name) == 1}
+    return _meanings([(c.name, v) for c, v in zip(items.columns, items.values, strict=True) if c.name in names])
 
 
-def _item_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression]:
-    """What names mean in ORDER BY: items of SELECT by their alias or, as in Flink, by the name of the column they are.
-    A name that two items have means a column."""
+def _item_values(node: nodes.SelectQuery, items: _Items) -> dict[str, Expression | None]:
+    """What names mean in ORDER BY: items of SELECT, by alias or, as in Flink, by the name of the column they are."""
     select: list[nodes.SelectItem] = node.args["expressions"]
     if any(isinstance(item.this, nodes.AllColumns) for item in select):
         return _alias_values(node, items)
     names = [_item_name(item, i) for i, item in enumerate(select)]
-    return {name: value for name, value in zip(names, items.values, strict=True) if names.count(name) == 1}
+    return _meanings(list(zip(names, items.values, strict=True)))
+
+
+def _meanings(named: list[tuple[str, Expression]]) -> dict[str, Expression | None]:
+    """None for a name that two different values have."""
+    meanings: dict[str, Expression | None] = {}
+    for name, value in named:
+        meanings[name] = value if meanings.get(name, value) == value else None
+    return meanings
 
 
 def _aliases(items: list[nodes.SelectItem]) -> frozenset[str]:

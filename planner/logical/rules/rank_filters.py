@@ -32,7 +32,7 @@ def rank_filters(plan: Plan, is_batch: bool) -> Plan:
 
 def _unbounded(over: OverRank) -> SqlError:
     function = over.function.value
-    message = f"{function}() without an upper bound: each row could change the ranks of all rows after it for ever"
+    message = f"{function}() without a constant upper bound: each row could change all ranks after it for ever"
     hint = (
         f"Keep the first ranks only: SELECT … FROM (SELECT *, {function}() OVER (…) AS r FROM …) WHERE r <= 10; or add "
         "window_start and window_end to PARTITION BY; over bounded tables, SET 'execution.runtime-mode' = 'batch'."

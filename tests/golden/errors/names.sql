@@ -42,3 +42,7 @@ SELECT k, v * 2 AS twice FROM src WHERE twice > 4
 SELECT k, SUM(v) AS total FROM src GROUP BY k HAVING total + 1 > 4
 ====
 SELECT k + 1 AS next FROM src GROUP BY next + 1
+====
+SELECT k, SUM(v) AS total, total + 1 FROM src GROUP BY k
+====
+SELECT k AS c, v AS c FROM src ORDER BY c LIMIT 2

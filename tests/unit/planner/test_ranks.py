@@ -175,7 +175,7 @@ def test_a_filter_without_upper_bound_settles_nothing() -> None:
 @pytest.mark.parametrize("function", list(RankFunction))
 def test_a_rank_without_bound_is_refused_by_name(function: RankFunction) -> None:
     plan = over(ROWS, "k", "v", function)
-    with pytest.raises(SqlError, match=f"{function.value}.. without an upper bound") as caught:
+    with pytest.raises(SqlError, match=f"{function.value}.. without a constant upper bound") as caught:
         rank_filters(ResultSink(where(plan, bound_of(">=", 2, plan)), plan.columns), False)
     assert caught.value.span == SPAN
     assert "WHERE r <= 10" in caught.value.hint
