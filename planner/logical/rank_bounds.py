@@ -13,6 +13,7 @@ from planner.ir.types import TypeRoot
 from planner.logical.rules.fold_literals import fold
 
 _SWAPPED = {"EQ": "EQ", "LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
+_NEGATED = {"NEQ": "EQ", "LT": "GTE", "LTE": "GT", "GT": "LTE", "GTE": "LT", "AND": "OR", "OR": "AND"}
 _BIGINT_DIGITS = 19
 RANK_TYPE = t.BIGINT.with_nullable(False)
 NO_BOUND = 2**63 - 1
@@ -46,6 +47,9 @@ def rank_range(condition: Expression, rank: int) -> RankRange | None:
     if not isinstance(condition, Call) or input_indexes(condition) != {rank}:
         return None
     match condition:
+        case Call(function="NOT", args=(operand,)):
+            opposite = _opposite(operand)
+            return rank_range(opposite, rank) if opposite is not None else None
         case Call(function="AND" | "OR" as function, args=args):
             parts = [rank_range(a, rank) for a in args]
             if function == "AND":
@@ -60,6 +64,20 @@ def rank_range(condition: Expression, rank: int) -> RankRange | None:
                 left, right, function = right, left, _SWAPPED[function]
             value = _number(right)
             return _compared(function, value) if _is_rank(left) and value is not None else None
+        case _:
+            return None
+
+
+def _opposite(condition: Expression) -> Expression | None:
+    """NOT of a condition, without NOT: of ranks, which are never NULL or NaN."""
+    match condition:
+        case Call(function="NOT", args=(operand,)):
+            return operand
+        case Call(function="AND" | "OR", args=args):
+            parts: list[Expression] = [Call("NOT", (part,), condition.type) for part in args]
+            return msgspec.structs.replace(condition, function=_NEGATED[condition.function], args=tuple(parts))
+        case Call(function=function) if function in _NEGATED:
+            return msgspec.structs.replace(condition, function=_NEGATED[function])
         case _:
             return None
 
