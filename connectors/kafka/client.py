@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from connectors.errors import ConnectorError, ErrorDomain, OptionError
 from connectors.kafka.native.consumer import NativeConsumer
 from connectors.kafka.native.library import load
-from connectors.kafka.properties import PREFIX
+from connectors.kafka.properties import PREFIX, as_written
 
 REQUEST_TIMEOUT_S = 30.0
 
@@ -130,9 +130,8 @@ def _accepted(make: Callable[[], T]) -> T:
         return make()
     except KafkaException as error:
         reason = kafka_error(error)
-        raise OptionError(
-            f"Kafka's client does not accept the table's '{PREFIX}*' options: {reason.str()}", option=PREFIX
-        ) from error
+        message = f"Kafka's client does not accept the table's '{PREFIX}*' options: {as_written(reason.str())}"
+        raise OptionError(message, option=PREFIX) from error
 
 
 def kafka_error(error: KafkaException) -> KafkaError:

@@ -29,6 +29,18 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 
+# What librdkafka's messages call an option that both clients know by the Java client's name as well.
+_PREFERRED = {
+    "queue.buffering.max.ms": "linger.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "compression.codec": "compression.type",
+    "request.required.acks": "acks",
+    "message.send.max.retries": "retries",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+
 # Meaningless outside the Java client.
 _LEFT_OUT = frozenset({
     "key.deserializer", "value.deserializer", "key.serializer", "value.serializer", "max.poll.records",
@@ -81,6 +93,16 @@ def translate(properties: Mapping[str, str]) -> Client:
     client.update(_truststore(properties))
     client.update(_keystore(properties))
     return client
+
+
+def as_written(message: str) -> str:
+    """A message of librdkafka with the options called as in a WITH clause."""
+    renamed = {theirs: ours for ours, theirs in _RENAMED.items() if theirs is not None} | _PREFERRED
+
+    def option(match: re.Match[str]) -> str:
+        return f"'{PREFIX}{renamed.get(match[2], match[2])}'"
+
+    return re.sub(r"""(["`])([a-z]+(?:\.[a-z]+)+|acks|retries)\1""", option, message).strip()
 
 
 def _integer(name: str, value: str) -> int:

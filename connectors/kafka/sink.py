@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -402,6 +403,9 @@ def _number(client: Mapping[str, str], name: str, other_name: str, default: floa
     """A setting of the client that has two names."""
     found = name if name in client else other_name
     try:
-        return float(client.get(found, default))
+        number = float(client.get(found, default))
     except ValueError:
-        raise OptionError(f"'{PREFIX}{found}' must be a number, not '{client[found]}'", option=PREFIX + found) from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"'{PREFIX}{found}' must be a number, not '{client[found]}'", option=PREFIX + found)
+    return number

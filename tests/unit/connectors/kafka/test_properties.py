@@ -6,7 +6,7 @@ import pytest
 
 from connectors.durations import duration_ms, memory_bytes
 from connectors.errors import OptionError
-from connectors.kafka.properties import translate
+from connectors.kafka.properties import as_written, translate
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -76,3 +76,26 @@ def test_durations_and_sizes() -> None:
     for bad in ("", "x", "5 parsecs", "-1 s"):
         with pytest.raises(ValueError, match="is not a"):
             duration_ms(bad)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            'Configuration property "queue.buffering.max.ms" value 9e9 is outside allowed range 0..900000\n',
+            "Configuration property 'properties.linger.ms' value 9e9 is outside allowed range 0..900000",
+        ),
+        (
+            "`message.timeout.ms` must be greater than `linger.ms`",
+            "'properties.delivery.timeout.ms' must be greater than 'properties.linger.ms'",
+        ),
+        (
+            'Invalid value "brr" for configuration property "compression.codec"',
+            "Invalid value \"brr\" for configuration property 'properties.compression.type'",
+        ),
+        ('No such configuration property: "no.such"', "No such configuration property: 'properties.no.such'"),
+        ('"fetch.wait.max.ms" is wrong', "'properties.fetch.max.wait.ms' is wrong"),
+    ],
+)
+def test_messages_of_the_client_name_options_as_the_table_does(message: str, expected: str) -> None:
+    assert as_written(message) == expected
