@@ -60,6 +60,10 @@ def window_arguments(call: nodes.TableFunctionCall, script: str) -> WindowArgume
             span=span_of(table),
             hint=f"Write TABLE before its name: {name}(TABLE t, …).",
         )
+    clause = table.args.get("clause")
+    if clause is not None:
+        hint = f"{name} cuts by time alone: name other keys in GROUP BY, beside window_start and window_end."
+        raise not_supported(f"{clause.this} of a table argument", span_of(clause), hint)
     time_column = _time_column(arguments["TIMECOL"], name)
     size_ms = _positive_ms(arguments["SIZE"], "size", script)
     step_ms = _step_ms(name, arguments, size_ms, script)

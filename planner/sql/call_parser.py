@@ -141,9 +141,16 @@ class CallParser(ExpressionParser):
             source: exp.Expr = self._subquery(self._curr)
         else:
             source = self._path()
+        argument = nodes.TableArgument(this=source)
+        clause_start = self._curr
         if self._is_word("PARTITION", "ORDER"):
-            raise self._refuse(f"{self._curr.text.upper()} BY of a table argument")
-        return self._node(nodes.TableArgument(this=source), start)
+            # The function's name decides whether it may stand here.
+            self._advance()
+            self._expect_words("BY")
+            self._order_item()
+            name = exp.Identifier(this=f"{clause_start.text.upper()} BY")
+            argument.set("clause", self._node(name, clause_start))
+        return self._node(argument, start)
 
     def _cast(self, name: str, start: Token) -> exp.Expr:
         operand = self._expression()

@@ -135,9 +135,9 @@ class NamedArgument(exp.Expression):
 
 
 class TableArgument(exp.Expression):
-    """`TABLE name` or `TABLE (query)` as an argument of a table function."""
+    """`TABLE name` or `TABLE (query)` as an argument of a table function, with PARTITION BY or ORDER BY (`clause`)."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "clause": False}
 
 
 class Descriptor(exp.Expression):

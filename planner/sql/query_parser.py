@@ -179,6 +179,8 @@ class QueryParser(FromParser):
         is_distinct = self._take_words("DISTINCT")
         if not is_distinct and self._is_word("ALL", "STREAM"):
             self._advance()
+        if self._is_word("TOP") and self._next.token_type is TokenType.NUMBER:
+            raise self._refuse("SELECT TOP", hint="Flink SQL writes it ORDER BY … LIMIT n, at the end.")
         select = nodes.SelectQuery(expressions=self._list_of(self._select_item), distinct=is_distinct, hints=hints)
         if self._take_words("FROM"):
             select.set("from_", self._from())
